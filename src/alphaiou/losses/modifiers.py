@@ -1,0 +1,139 @@
+"""Modifiers: what can stand on top of any kind, each a function from terms to terms.
+
+Parameters are keyword arguments with defaults; callers set them with ``functools.partial``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from alphaiou.boxes import PairGeometry, norm_squared
+from alphaiou.losses.terms import Terms
+from alphaiou.numerics import power, safe_floor
+
+Modifier = Callable[[Terms, PairGeometry], Terms]
+
+
+def inner(terms: Terms, pair: PairGeometry, *, ratio: float = 0.7) -> Terms:
+    """Inner-IoU: S is the IoU of both boxes scaled about their centres by ``ratio``."""
+    return replace(terms, similarity=pair.scaled(ratio).iou)
+
+
+def focaler(terms: Terms, pair: PairGeometry, *, lower: float = 0.0, upper: float = 0.95) -> Terms:
+    """Focaler-IoU: ``S → clamp((S − lower)/(upper − lower), 0, 1)``, only that range is learnt."""
+    if not 0.0 <= lower < upper <= 1.0:
+        raise ValueError(f"focaler needs 0 <= lower < upper <= 1, got {lower=}, {upper=}")
+    stretched = (terms.similarity - lower) / (upper - lower)
+    return replace(terms, similarity=stretched.clamp(0.0, 1.0))
+
+
+def rectified(
+    terms: Terms,
+    pair: PairGeometry,
+    *,
+    powers: tuple[float, ...] = (1.0, 3.0),
+    shares: tuple[float, ...] | None = None,
+) -> Terms:
+    """Rectified IoU, several powers in one loss: ``S → Σ shareₖ · S^powerₖ``."""
+    parts = shares or tuple(1.0 / len(powers) for _ in powers)
+    if len(parts) != len(powers) or min(parts) < 0 or abs(sum(parts) - 1.0) > 1e-6:
+        raise ValueError(
+            f"shares must be {len(powers)} numbers >= 0 with the sum 1, got {shares!r}"
+        )
+    if min(powers) <= 0:
+        raise ValueError(f"powers must be > 0, got {powers!r}")
+    mixed = sum(
+        part * power(terms.similarity, float(exponent))
+        for part, exponent in zip(parts, powers, strict=True)
+    )
+    # The shares' sum may round to more than 1.
+    return replace(terms, similarity=torch.as_tensor(mixed).clamp(max=1.0))
+
+
+def focal(terms: Terms, pair: PairGeometry, *, gamma: float = 0.5) -> Terms:
+    """Focal-EIoU's weight ``IoU^γ``, held constant in the gradient."""
+    return _weighted(terms, pair.iou.detach().pow(gamma))
+
+
+def wise(terms: Terms, pair: PairGeometry) -> Terms:
+    """Wise-IoU v1's weight ``exp(ρ²/c²)``, c held constant in the gradient."""
+    diagonal = norm_squared(pair.hull * pair.shape).detach()
+    distance = norm_squared(pair.center * pair.shape)
+    return _weighted(terms, torch.exp(distance / diagonal.clamp(min=safe_floor(distance.dtype))))
+
+
+class Wise(nn.Module):
+    """Wise-IoU v2 and v3: v1 focused by how far ``1 − IoU`` lies from its running mean.
+
+    v2 multiplies by ``(L/mean)^gamma``, v3 by ``b/(d·a^(b−d))``, ``b = L/mean``; both factors are
+    held constant in the gradient. In training mode the mean moves with every call; it is a buffer,
+    so it is saved, restored and moved with the module, and never leaves the device.
+    """
+
+    mean_loss: Tensor
+
+    def __init__(
+        self,
+        version: int = 3,
+        *,
+        momentum: float = 1 - 0.5 ** (1 / 7000),
+        gamma: float = 0.5,
+        a: float = 1.9,
+        d: float = 3.0,
+    ) -> None:
+        super().__init__()
+        if version not in (2, 3):
+            raise ValueError(f"version must be 2 or 3 (v1 is the modifier 'wise'), got {version!r}")
+        if not 0.0 <= momentum <= 1.0:
+            raise ValueError(f"momentum must lie in [0, 1], got {momentum!r}")
+        self.version, self.momentum, self.gamma, self.a, self.d = version, momentum, gamma, a, d
+        self.register_buffer("mean_loss", torch.ones(()))
+
+    def forward(self, terms: Terms, pair: PairGeometry) -> Terms:
+        """The terms, weighted."""
+        loss = 1.0 - pair.iou.detach()
+        if self.training:
+            self._update(loss, pair.valid)
+        outlier = loss / self.mean_loss.to(loss.dtype).clamp(min=1e-6)
+        if self.version == 2:
+            focus = outlier.pow(self.gamma)
+        else:
+            focus = outlier / (self.d * self.a ** (outlier - self.d).clamp(max=100.0))
+        return _weighted(wise(terms, pair), focus)
+
+    @torch.no_grad()
+    def _update(self, loss: Tensor, valid: Tensor | None) -> None:
+        counts = torch.ones_like(loss) if valid is None else valid.to(loss.dtype)
+        total = counts.sum()
+        batch_mean = (loss * counts).sum() / total.clamp(min=1.0)
+        # A batch without a single pair that counts leaves the mean where it is.
+        step = self.momentum * (total > 0)
+        self.mean_loss += (step * (batch_mean - self.mean_loss)).to(self.mean_loss.dtype)
+
+    def extra_repr(self) -> str:
+        """The settings, as printed."""
+        return f"version={self.version}, momentum={self.momentum:.3g}"
+
+
+def _weighted(terms: Terms, factor: Tensor) -> Terms:
+    return replace(terms, weight=factor if terms.weight is None else terms.weight * factor)
+
+
+MODIFIERS: dict[str, Modifier] = {
+    "inner": inner,
+    "focaler": focaler,
+    "rectified": rectified,
+    "focal": focal,
+    "wise": wise,
+}
+
+#: Modifiers with a state of their own: a Module makes one, the function has nowhere to keep it.
+STATEFUL_MODIFIERS: dict[str, Callable[[], Wise]] = {
+    "wise_v2": partial(Wise, 2),
+    "wise_v3": partial(Wise, 3),
+}

@@ -1,0 +1,107 @@
+"""The Module twin of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import torch
+from jaxtyping import Float, Num
+from torch import Tensor, nn
+
+from alphaiou.boxes import BoxFormat, check_box_format, check_choice
+from alphaiou.losses.formula import (
+    Backend,
+    Reduction,
+    alpha_iou_loss,
+    check_alphas,
+    resolve_kind,
+    resolve_modifier,
+)
+from alphaiou.losses.modifiers import STATEFUL_MODIFIERS, Modifier
+from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.terms import TermsFunction
+
+
+class AlphaIoULoss(nn.Module):
+    """``alpha_iou_loss`` with its arguments kept, an α that may follow a schedule, and state.
+
+    The arguments are those of ``alpha_iou_loss``; ``reduction`` is ``mean`` unless told otherwise.
+    ``modifiers`` also takes ``wise_v2`` and ``wise_v3``, whose running mean is saved with the rest.
+    With an ``AlphaSchedule`` as ``alpha``, call ``set_progress`` as training goes on.
+
+    Example:
+        >>> loss = AlphaIoULoss(kind="ciou", alpha=3.0)
+        >>> boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]])
+        >>> loss(boxes, boxes)
+        tensor(0.)
+    """
+
+    def __init__(
+        self,
+        kind: str | TermsFunction = "iou",
+        alpha: float | AlphaSchedule = 3.0,
+        *,
+        penalty_alpha: float | None = None,
+        box_cox: bool = False,
+        box_format: BoxFormat = "xyxy",
+        modifiers: Sequence[str | Modifier] = (),
+        reduction: Reduction = "mean",
+        backend: Backend = "auto",
+    ) -> None:
+        super().__init__()
+        check_box_format(box_format)
+        check_choice("reduction", reduction, get_args(Reduction))
+        check_choice("backend", backend, get_args(Backend))
+        resolve_kind(kind)
+        self.schedule = alpha if isinstance(alpha, AlphaSchedule) else None
+        start = alpha.start if isinstance(alpha, AlphaSchedule) else alpha
+        check_alphas(start, penalty_alpha)
+        # A scheduled α is a tensor, so that a compiled or captured step sees it move.
+        self.alpha: float | Tensor = start
+        if self.schedule is not None:
+            del self.alpha
+            self.register_buffer("alpha", torch.tensor(start))
+        self.kind, self.penalty_alpha, self.box_cox = kind, penalty_alpha, box_cox
+        self.box_format, self.reduction, self.backend = box_format, reduction, backend
+        self.modifiers = tuple(_with_state(modifier) for modifier in modifiers)
+        self.stateful = nn.ModuleList(m for m in self.modifiers if isinstance(m, nn.Module))
+
+    def forward(
+        self,
+        pred: Num[Tensor, "*batch 4"],
+        target: Num[Tensor, "*batch 4"],
+        weight: Num[Tensor, "*pairs"] | None = None,
+        avg_factor: float | Tensor | None = None,
+    ) -> Float[Tensor, "*reduced"]:
+        """The loss of aligned boxes."""
+        return alpha_iou_loss(
+            pred,
+            target,
+            kind=self.kind,
+            alpha=self.alpha,
+            penalty_alpha=self.penalty_alpha,
+            box_cox=self.box_cox,
+            box_format=self.box_format,
+            modifiers=self.modifiers,
+            weight=weight,
+            reduction=self.reduction,
+            avg_factor=avg_factor,
+            backend=self.backend,
+        )
+
+    def set_progress(self, progress: float) -> None:
+        """Move a scheduled α to where training is, from 0 to 1; a fixed α stays."""
+        if self.schedule is not None and isinstance(self.alpha, Tensor):
+            self.alpha.fill_(self.schedule(progress))
+
+    def extra_repr(self) -> str:
+        """The settings, as printed."""
+        alpha = self.schedule if self.schedule is not None else self.alpha
+        return f"kind={self.kind!r}, alpha={alpha}, penalty_alpha={self.penalty_alpha}"
+
+
+def _with_state(modifier: str | Modifier) -> Modifier:
+    if isinstance(modifier, str) and modifier in STATEFUL_MODIFIERS:
+        return STATEFUL_MODIFIERS[modifier]()
+    return resolve_modifier(modifier)

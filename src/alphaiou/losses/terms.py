@@ -1,0 +1,158 @@
+"""The kinds: each a similarity S and penalties Pᵢ of one box pair, a few lines under its equation.
+
+To add a loss, write one function from a ``PairGeometry`` to ``Terms`` and give it a row in
+``KINDS`` (or pass the function itself as ``kind``). Lengths come in units of the pair's hull, per
+axis; keep every penalty a ratio, take no powers (the formula does), and divide by one box's side
+with ``bounded_ratio`` only. Parameters are keyword arguments with defaults; callers set them with
+``functools.partial``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from alphaiou.boxes import PairGeometry, norm_squared
+from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, power
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the formula ``weight · (1 − S^α₁ + Σᵢ Pᵢ^α₂)`` is made of."""
+
+    similarity: Float[Tensor, "*batch"]
+    penalties: tuple[Float[Tensor, "*batch"], ...] = ()
+    weight: Float[Tensor, "*batch"] | None = None
+
+
+TermsFunction = Callable[[PairGeometry], Terms]
+
+
+def iou(pair: PairGeometry) -> Terms:
+    """IoU: no penalty."""
+    return Terms(pair.iou)
+
+
+def giou(pair: PairGeometry) -> Terms:
+    """GIoU: ``|C ∖ (B ∪ Bᵍ)| / |C|``, the empty share of the hull."""
+    return Terms(pair.iou, (pair.hull_gap(),))
+
+
+def diou(pair: PairGeometry) -> Terms:
+    """DIoU: ``ρ²/c²``, the distance of the centres."""
+    return Terms(pair.iou, (pair.squared_distance(pair.center),))
+
+
+def ciou(pair: PairGeometry) -> Terms:
+    """CIoU: DIoU and ``βv``, the difference of the aspect ratios."""
+    return Terms(pair.iou, (*diou(pair).penalties, pair.aspect()))
+
+
+def eiou(pair: PairGeometry) -> Terms:
+    """EIoU: DIoU, ``((w − wᵍ)/W)²`` and ``((h − hᵍ)/H)²``."""
+    width, height = ((pair.pred - pair.target) / pair.hull).square().unbind(-1)
+    return Terms(pair.iou, (*diou(pair).penalties, width, height))
+
+
+def siou(pair: PairGeometry) -> Terms:
+    """SIoU: ``(Δ + Ω)/2``, the distance sharpened by its angle, and the difference of the sides.
+
+    ``Δ = Σ 1 − exp(−γ(δ/W)²)``, ``γ = 2 − Λ``, ``Λ = sin 2θ = 2|δx||δy|/ρ²``.
+    """
+    x, y = (pair.center * pair.shape).abs().unbind(-1)
+    # Centres that coincide have no angle; there Δ is 0 whatever γ is, and its slope with it.
+    gamma = 2.0 - 2.0 * x * y / (x.square() + y.square()).clamp(min=1e-30)
+    distance = -torch.expm1(-gamma[..., None] * (pair.center / pair.hull).square()).sum(-1)
+    return Terms(pair.iou, (0.5 * (distance + _side_mismatch(pair, torch.ones_like(pair.pred))),))
+
+
+def mpdiou(pair: PairGeometry, *, image_size: tuple[float, float] | None = None) -> Terms:
+    """MPDIoU: ``d₁²/D²`` and ``d₂²/D²``, how far the corners are apart.
+
+    ``image_size`` is (height, width) in the boxes' units; without it D is the diagonal of the hull.
+    """
+    if image_size is None:
+        return Terms(pair.iou, tuple(map(pair.squared_distance, (pair.low, pair.high))))
+    scale = pair.unit / math.hypot(*image_size)
+    distances = (norm_squared(corner * scale) for corner in (pair.low, pair.high))
+    return Terms(pair.iou, tuple(d.clamp(max=PENALTY_CEILING) for d in distances))
+
+
+def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
+    """Shape-IoU: distance and side mismatch, each axis weighted by the other side of the target.
+
+    ``ww = 2wᵍˢ/(wᵍˢ + hᵍˢ)`` weighs y, ``hh`` weighs x; both are held constant in the gradient.
+    """
+    sides = (pair.target * pair.shape).detach()
+    longer = sides.amax(-1, keepdim=True)
+    # Relative to the longer side, a point counting as a square: the shares never become 0/0.
+    sides = (sides / longer.masked_fill(longer == 0, 1.0) + (longer == 0)).pow(scale)
+    across = (2.0 * sides / sides.sum(-1, keepdim=True)).flip(-1)
+    distance = pair.squared_distance(pair.center * across.sqrt())
+    return Terms(pair.iou, (distance, 0.5 * _side_mismatch(pair, across)))
+
+
+def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
+    """Powerful-IoU: ``1 − exp(−P²)``, P the mean edge gap as a share of the target's side.
+
+    ``version=2`` adds the non-monotonic weight ``3u·exp(−u²)``, ``u = 1.3·exp(−P)``.
+    """
+    if version not in (1, 2):
+        raise ValueError(f"version must be 1 or 2, got {version!r}")
+    gaps = bounded_ratio(pair.low.abs() + pair.high.abs(), pair.target)
+    mean_gap = 0.25 * gaps.clamp(max=100.0).sum(-1)
+    u = 1.3 * torch.exp(-mean_gap.detach())
+    weight = 3.0 * u * torch.exp(-u.square()) if version == 2 else None
+    return Terms(pair.iou, (-torch.expm1(-mean_gap.square()),), weight)
+
+
+def nwd(pair: PairGeometry, *, constant: float = 12.8) -> Terms:
+    """NWD: ``S = exp(−W₂/constant)``, W₂ the distance of the boxes as Gaussians, in pixels.
+
+    ``W₂² = ρ² + ¼(w − wᵍ)² + ¼(h − hᵍ)²``.
+    """
+    spread = norm_squared(0.5 * (pair.pred - pair.target) * pair.shape)
+    distance = power(norm_squared(pair.center * pair.shape) + spread, 0.5)
+    return Terms(torch.exp(-distance * (pair.unit.amax(-1) / constant)))
+
+
+def biou(pair: PairGeometry, *, beta: float = 0.2) -> Terms:
+    """Bounded-IoU: the Huber loss of ``1 − bound`` for x, y, w, h; S plays no part.
+
+    A bound is the best IoU of its coordinate: ``(wᵍ − 2|δx|)/(wᵍ + 2|δx|)``, ``min(w/wᵍ, wᵍ/w)``.
+    """
+    offset = 2.0 * pair.center.abs()
+    place = bounded_ratio(2.0 * offset, pair.target + offset).clamp(max=1.0)
+    misfits = torch.cat((place, _side_difference(pair)), dim=-1)
+    bent = torch.where(misfits < beta, misfits.square() / (2 * beta), misfits - 0.5 * beta)
+    return Terms(torch.ones_like(pair.iou), bent.unbind(-1))
+
+
+def _side_difference(pair: PairGeometry) -> Tensor:
+    """``|w − wᵍ| / max(w, wᵍ)`` per axis."""
+    return bounded_ratio((pair.pred - pair.target).abs(), torch.maximum(pair.pred, pair.target))
+
+
+def _side_mismatch(pair: PairGeometry, weight: Tensor) -> Tensor:
+    """``Ω = Σ (1 − exp(−weight·|w − wᵍ|/max(w, wᵍ)))⁴``."""
+    return (-torch.expm1(-weight * _side_difference(pair))).pow(4).sum(-1)
+
+
+KINDS: dict[str, TermsFunction] = {
+    "iou": iou,
+    "giou": giou,
+    "diou": diou,
+    "ciou": ciou,
+    "eiou": eiou,
+    "siou": siou,
+    "mpdiou": mpdiou,
+    "shape_iou": shape_iou,
+    "piou": piou,
+    "nwd": nwd,
+    "biou": biou,
+}

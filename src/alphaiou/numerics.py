@@ -1,0 +1,152 @@
+"""The few operations whose values or gradients would otherwise break, and how each is kept finite.
+
+Everything else in the package is ordinary arithmetic. ``docs/mathematics.md`` states the caps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+#: Below this, the slope of a power with α < 1 and of the logarithm is that at this point.
+SLOPE_FLOOR = 1e-6
+#: Below this share of the hull, a single side used as a denominator scales its gradient down.
+SIDE_FLOOR = 1e-3
+#: The least similarity whose logarithm is taken (the smallest normal fp32 number).
+LOG_FLOOR = 2.0**-126
+#: No penalty counts more than this, so that its tenth power is still a number in fp32.
+PENALTY_CEILING = 1e3
+#: Under this α the Box-Cox form needs ``expm1``: 1 − S^α would be little but rounding.
+SMALL_ALPHA = 0.1
+
+Alpha = float | Tensor
+
+
+def safe_floor(dtype: torch.dtype) -> float:
+    """The least denominator: its reciprocal leaves room for eight more orders of magnitude."""
+    return 2.0**-100 if dtype == torch.float32 else 2.0**-800
+
+
+def upcast(boxes: Tensor) -> Tensor:
+    """Boxes in the precision of the computation: fp64 stays, everything else becomes fp32."""
+    if boxes.dtype in (torch.float32, torch.float64):
+        return boxes
+    if boxes.dtype == torch.float16 and boxes.requires_grad:
+        widened: Tensor = _SaturatingUpcast.apply(boxes)
+        return widened
+    return boxes.float()
+
+
+class _SaturatingUpcast(torch.autograd.Function):
+    """From fp16 to fp32; the gradient, on its way back, saturates instead of overflowing."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(boxes: Tensor) -> Tensor:
+        return boxes.float()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:  # noqa: ANN401
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ANN401
+        limit = torch.finfo(torch.float16).max
+        return grad.clamp(-limit, limit).half()
+
+
+def scale_gradient(value: Tensor, factor: Tensor) -> Tensor:
+    """The same value, its gradient multiplied by a factor that is itself held constant."""
+    fixed = value.detach()
+    return fixed + (value - fixed) * factor.detach()
+
+
+def bounded_ratio(numerator: Tensor, side: Tensor) -> Tensor:
+    """``numerator / side`` in hull units; the gradient fades under ``SIDE_FLOOR``."""
+    quotient = numerator / side.clamp(min=safe_floor(side.dtype))
+    return scale_gradient(quotient, (side / SIDE_FLOOR).clamp(max=1.0))
+
+
+def bounded_angle(side: Tensor, other: Tensor) -> Tensor:
+    """``atan(side / other)``, finite for empty boxes; the gradient of a vanishing box fades."""
+    longer = torch.maximum(side, other).detach()
+    # Unit size first: the derivative divides by side² + other², which would vanish in fp32.
+    unit = longer.clamp(min=safe_floor(longer.dtype))
+    angle = torch.atan2(side / unit, other / unit + (longer == 0))
+    return scale_gradient(angle, (longer / SIDE_FLOOR).clamp(max=1.0).square())
+
+
+def power(base: Tensor, alpha: Alpha) -> Tensor:
+    """``base^α`` for base ≥ 0 and α > 0, its slope capped where α < 1."""
+    if isinstance(alpha, float):
+        if alpha == 1.0:
+            return base
+        if alpha > 1.0:
+            return base.pow(alpha)
+        floor: Alpha = SLOPE_FLOOR
+    else:
+        floor = torch.where(alpha < 1.0, SLOPE_FLOOR, 0.0).to(base.dtype)
+    slope = alpha * _floor_power(floor, alpha - 1.0)
+    return _straight_below(floor, slope, lambda x: x.pow(alpha), base)
+
+
+def power_loss(similarity: Tensor, alpha: Alpha, *, box_cox: bool) -> Tensor:
+    """``1 − S^α``, or ``(1 − S^α)/α`` in the Box-Cox form; ``−log S`` where α is 0."""
+    if isinstance(alpha, float):
+        if alpha == 0.0:
+            return log_loss(similarity)
+        return _box_cox(similarity, alpha) if box_cox else 1.0 - power(similarity, alpha)
+    positive = torch.where(alpha > 0.0, alpha, 1.0)
+    powered = _box_cox(similarity, positive) if box_cox else 1.0 - power(similarity, positive)
+    return torch.where(alpha > 0.0, powered, log_loss(similarity))
+
+
+def log_loss(similarity: Tensor) -> Tensor:
+    """``−log S``, finite at S = 0."""
+    return _straight_below(
+        SLOPE_FLOOR, -1.0 / SLOPE_FLOOR, lambda x: -x.clamp(min=LOG_FLOOR).log(), similarity
+    )
+
+
+def _box_cox(similarity: Tensor, alpha: Alpha) -> Tensor:
+    """``(1 − S^α)/α``, accurate however small α is."""
+    if isinstance(alpha, float):
+        if alpha >= SMALL_ALPHA:
+            return (1.0 - power(similarity, alpha)) / alpha
+        return _box_cox_of_small_alpha(similarity, alpha)
+    small = alpha < SMALL_ALPHA
+    return torch.where(
+        small,
+        _box_cox_of_small_alpha(similarity, torch.where(small, alpha, SMALL_ALPHA)),
+        (1.0 - power(similarity, alpha)) / alpha,
+    )
+
+
+def _box_cox_of_small_alpha(similarity: Tensor, alpha: Alpha) -> Tensor:
+    def transform(x: Tensor) -> Tensor:
+        return -torch.expm1(alpha * x.clamp(min=LOG_FLOOR).log()) / alpha
+
+    slope = -_floor_power(SLOPE_FLOOR, alpha - 1.0)
+    return _straight_below(SLOPE_FLOOR, slope, transform, similarity)
+
+
+def _straight_below(
+    floor: Alpha, slope: Alpha, function: Callable[[Tensor], Tensor], x: Tensor
+) -> Tensor:
+    """``function(x)`` for every x, but with a constant slope below the floor."""
+    fixed = x.detach()
+    return torch.where(
+        x < floor,
+        function(fixed) + slope * (x - fixed),
+        function(x.clamp(min=floor)),
+    )
+
+
+def _floor_power(floor: Alpha, exponent: Alpha) -> Alpha:
+    if isinstance(floor, float) and isinstance(exponent, Tensor):
+        return torch.pow(floor, exponent)
+    return floor**exponent
