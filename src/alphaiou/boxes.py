@@ -67,10 +67,10 @@ class PairGeometry:
         A sum of the empty rectangles rather than ``|C| − |B ∪ Bᵍ|``, whose rounding a power α < 1
         would blow up to 2e-4 where the exact penalty is 0.
         """
-        pred_x, pred_y = torch.minimum(self.pred, (-self.low).relu() + self.high.relu()).unbind(-1)
-        target_x, target_y = torch.minimum(
-            self.target, self.low.relu() + (-self.high).relu()
-        ).unbind(-1)
+        apart = self.gap > 0
+        pred = torch.where(apart, self.pred, (-self.low).relu() + self.high.relu())
+        target = torch.where(apart, self.target, self.low.relu() + (-self.high).relu())
+        (pred_x, pred_y), (target_x, target_y) = pred.unbind(-1), target.unbind(-1)
         gap_x, gap_y = self.gap.unbind(-1)
         empty = pred_x * (target_y + gap_y) + target_x * (pred_y + gap_y)
         empty = empty + gap_x * self.hull[..., 1] + gap_y * self.overlap[..., 0]
@@ -257,7 +257,8 @@ def _geometry(pred: Corners, target: Corners, valid: Tensor | None) -> PairGeome
     is_flat = unit < safe_floor(unit.dtype)
     flat, span = is_flat.to(unit.dtype), unit.masked_fill(is_flat, math.inf)
     pred_sides, target_sides = (high - low) / span + flat, (target_high - target_low) / span + flat
-    overlap_sides = overlap.clamp(min=0.0) / span + flat
+    # Not clamp: torch releases disagree about its gradient at 0, where boxes touch or are empty.
+    overlap_sides = overlap * (overlap >= 0) / span + flat
     return PairGeometry(
         pred=pred_sides,
         target=target_sides,

@@ -142,7 +142,7 @@ def _straight_below(
     return torch.where(
         x < floor,
         function(fixed) + slope * (x - fixed),
-        function(x.clamp(min=floor)),
+        function(torch.where(x < floor, floor, x)),
     )
 
 

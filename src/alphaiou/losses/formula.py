@@ -18,6 +18,7 @@ from alphaiou.boxes import (
     check_pairs,
     pair_geometry,
 )
+from alphaiou.losses import fused
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS, Modifier
 from alphaiou.losses.terms import KINDS, TermsFunction
 from alphaiou.numerics import Alpha, power, power_loss
@@ -73,54 +74,75 @@ def alpha_iou_loss(
     check_choice("reduction", reduction, get_args(Reduction))
     check_choice("backend", backend, get_args(Backend))
     terms_of, modify = resolve_kind(kind), [resolve_modifier(modifier) for modifier in modifiers]
-    alpha, penalty_alpha = check_alphas(alpha, penalty_alpha)
-    valid = None
+    alphas = check_alphas(alpha, penalty_alpha)
+    scale = check_scale(reduction, avg_factor, pred.shape[:-1].numel())
     if weight is not None:
         weight = _broadcast_weight(weight, pred)
+    if backend != "reference" and (backend == "fused" or pred.is_cuda):
+        obstacle = fused.obstacle(pred, target, kind, modifiers, alphas, weight)
+        if obstacle is None:
+            loss = fused.fused_loss(
+                pred,
+                target,
+                kind=kind,
+                alphas=alphas,
+                box_cox=box_cox,
+                box_format=box_format,
+                weight=weight,
+                scale=scale,
+                reduce=reduction != "none",
+            )
+            return _divided(loss, avg_factor)
+        if backend == "fused":
+            raise ValueError(f"backend='fused' cannot serve this call: {obstacle}; use 'auto'")
+    valid = None
+    if weight is not None:
         valid = weight != 0
         pred, target = (boxes.where(valid[..., None], 0) for boxes in (pred, target))
     pair = pair_geometry(pred, target, box_format, valid)
-    loss = _powered(pair, terms_of, modify, alpha, penalty_alpha, box_cox=box_cox)
+    loss = _powered(pair, terms_of, modify, alphas, box_cox=box_cox)
     if weight is not None:
         loss = loss * weight.to(loss.dtype)
-    return reduce_loss(loss, reduction, avg_factor)
+    return loss if reduction == "none" else _divided(loss.sum() * scale, avg_factor)
 
 
 def _powered(
     pair: PairGeometry,
     terms_of: TermsFunction,
     modifiers: Sequence[Modifier],
-    alpha: Alpha,
-    penalty_alpha: Alpha,
+    alphas: tuple[Alpha, Alpha],
     *,
     box_cox: bool,
 ) -> Tensor:
     terms = terms_of(pair)
     for modify in modifiers:
         terms = modify(terms, pair)
-    alpha, penalty_alpha = (_like(a, terms.similarity) for a in (alpha, penalty_alpha))
+    alpha, penalty_alpha = (_like(a, terms.similarity) for a in alphas)
     loss = power_loss(terms.similarity, alpha, box_cox=box_cox)
     for penalty in terms.penalties:
         loss = loss + power(penalty, penalty_alpha)
     return loss if terms.weight is None else loss * terms.weight
 
 
-def reduce_loss(loss: Tensor, reduction: Reduction, avg_factor: float | Tensor | None) -> Tensor:
-    """The loss of the pairs as it is, its sum, or its mean over the pairs or ``avg_factor``."""
+def check_scale(reduction: Reduction, avg_factor: float | Tensor | None, count: int) -> float:
+    """What the sum over the pairs is multiplied by: 1/N or 1/``avg_factor`` for a mean, else 1."""
     if avg_factor is not None and reduction != "mean":
         raise ValueError(f"avg_factor needs reduction='mean', got reduction={reduction!r}")
-    if reduction == "none":
-        return loss
-    total = loss.sum()
-    if reduction == "sum":
-        return total
     if avg_factor is None:
-        return total / max(loss.numel(), 1)
+        return 1.0 / max(count, 1) if reduction == "mean" else 1.0
     if isinstance(avg_factor, Tensor):
-        return torch.where(avg_factor > 0, total / avg_factor, torch.zeros_like(total))
+        return 1.0
     if not (math.isfinite(avg_factor) and avg_factor >= 0):
         raise ValueError(f"avg_factor must be a finite number >= 0, got {avg_factor!r}")
-    return total / (avg_factor or math.inf)
+    return 1.0 / avg_factor if avg_factor else 0.0
+
+
+def _divided(total: Tensor, avg_factor: float | Tensor | None) -> Tensor:
+    """The sum over a factor that only the device knows; 0 where that is 0."""
+    if not isinstance(avg_factor, Tensor):
+        return total
+    counted = avg_factor > 0
+    return total * torch.where(counted, 1.0 / torch.where(counted, avg_factor, 1.0), 0.0)
 
 
 def resolve_kind(kind: str | TermsFunction) -> TermsFunction:

@@ -127,8 +127,8 @@ def biou(pair: PairGeometry, *, beta: float = 0.2) -> Terms:
     A bound is the best IoU of its coordinate: ``(wᵍ − 2|δx|)/(wᵍ + 2|δx|)``, ``min(w/wᵍ, wᵍ/w)``.
     """
     offset = 2.0 * pair.center.abs()
-    place = bounded_ratio(2.0 * offset, pair.target + offset).clamp(max=1.0)
-    misfits = torch.cat((place, _side_difference(pair)), dim=-1)
+    place = bounded_ratio(2.0 * offset, pair.target + offset)
+    misfits = torch.cat((torch.where(place > 1.0, 1.0, place), _side_difference(pair)), dim=-1)
     bent = torch.where(misfits < beta, misfits.square() / (2 * beta), misfits - 0.5 * beta)
     return Terms(torch.ones_like(pair.iou), bent.unbind(-1))
 

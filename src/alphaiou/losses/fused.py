@@ -1,0 +1,266 @@
+"""The fused backend: loss and gradient in one kernel, as one operator that torch.compile knows.
+
+On CUDA the kernel is Triton's (``triton_kernel.py``), on the CPU torch's own compiler makes it from
+the same functions (``cpu_kernel.py``). Second derivatives go back to the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alphaiou.losses import terms
+from alphaiou.losses.modifiers import Modifier
+from alphaiou.losses.terms import KINDS, TermsFunction
+from alphaiou.numerics import Alpha
+
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
+    """The kernel's name of a kind and its one parameter; ``None`` for a kind of the user's own."""
+    function: Any = KINDS.get(kind) if isinstance(kind, str) else kind
+    options: dict[str, Any] = {}
+    if isinstance(function, partial) and not function.args:
+        function, options = function.func, function.keywords
+    for name, known in KINDS.items():
+        if function is known:
+            return _with_parameter(name, options)
+    return None
+
+
+def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
+    defaults = getattr(getattr(terms, name), "__kwdefaults__", None) or {}
+    settings = defaults | options
+    if name == "mpdiou" and settings["image_size"] is not None:
+        return "mpdiou_in_image", math.hypot(*settings["image_size"])
+    if name == "piou" and settings["version"] == 2:
+        return "piou_v2", 0.0
+    numbers = [float(value) for value in settings.values() if isinstance(value, float)]
+    return name, numbers[0] if numbers else 0.0
+
+
+def obstacle(
+    pred: Tensor,
+    target: Tensor,
+    kind: str | TermsFunction,
+    modifiers: Sequence[str | Modifier],
+    alphas: tuple[Alpha, Alpha],
+    weight: Tensor | None,
+) -> str | None:
+    """Why the fused backend cannot serve this call; ``None`` if it can."""
+    others = [x for x in (target, weight, *alphas) if isinstance(x, Tensor)]
+    reasons = {
+        f"pred is {pred.dtype}": pred.dtype not in _DTYPES,
+        f"target is {target.dtype}": target.dtype not in _DTYPES,
+        f"the boxes are on {pred.device.type}": pred.device.type not in ("cuda", "cpu"),
+        "the tensors are on different devices": any(x.device != pred.device for x in others),
+        "only pred may require a gradient": torch.is_grad_enabled()
+        and any(x.requires_grad for x in others),
+        "modifiers have no kernel": bool(modifiers),
+        "a kind of your own has no kernel": kernel_of(kind) is None,
+        "torch.func transforms need the reference": _in_transform(),
+        "Triton is not installed (pip install triton)": pred.is_cuda and not _has_triton(),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _in_transform() -> bool:
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def fused_loss(
+    pred: Tensor,
+    target: Tensor,
+    *,
+    kind: str | TermsFunction,
+    alphas: tuple[Alpha, Alpha],
+    box_cox: bool,
+    box_format: str,
+    weight: Tensor | None,
+    scale: float,
+    reduce: bool,
+) -> Tensor:
+    """The loss of the pairs, or its sum, times ``scale``."""
+    kernel = kernel_of(kind)
+    if kernel is None:
+        raise ValueError(f"kind {kind!r} has no fused kernel; use backend='reference'")
+    shape = pred.shape[:-1]
+    (alpha_each, alpha), (penalty_each, penalty_alpha) = (_split(a, shape) for a in alphas)
+    loss: Tensor = _fused_loss(
+        pred.contiguous(),
+        target.contiguous(),
+        None if weight is None else weight.contiguous(),
+        alpha_each,
+        penalty_each,
+        alpha,
+        penalty_alpha,
+        kernel[0],
+        kernel[1],
+        box_cox,
+        box_format,
+        scale,
+        reduce,
+        pred.requires_grad and torch.is_grad_enabled(),
+    )[0]
+    return loss
+
+
+def _split(alpha: Alpha, shape: torch.Size) -> tuple[Tensor | None, float]:
+    """An α as a tensor (one number, or one a pair) or as a number."""
+    if not isinstance(alpha, Tensor):
+        return None, alpha
+    if alpha.numel() == 1:
+        return alpha.reshape(()), 0.0
+    return torch.broadcast_to(alpha, shape).contiguous(), 0.0
+
+
+@torch.library.custom_op("alphaiou::fused_loss", mutates_args=())
+def _fused_loss(
+    pred: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    alpha_each: Tensor | None,
+    penalty_alpha_each: Tensor | None,
+    alpha: float,
+    penalty_alpha: float,
+    kind: str,
+    parameter: float,
+    box_cox: bool,
+    box_format: str,
+    scale: float,
+    reduce: bool,
+    want_grad: bool,
+) -> tuple[Tensor, Tensor]:
+    alphas = (
+        alpha if alpha_each is None else alpha_each,
+        penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
+    )
+    launch = _launcher(pred)
+    return launch(
+        pred,
+        target,
+        weight,
+        alphas,
+        kind=kind,
+        parameter=parameter,
+        box_cox=box_cox,
+        box_format=box_format,
+        scale=scale,
+        reduce=reduce,
+        want_grad=want_grad,
+    )
+
+
+@_fused_loss.register_fake
+def _shapes(
+    pred: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    alpha_each: Tensor | None,
+    penalty_alpha_each: Tensor | None,
+    alpha: float,
+    penalty_alpha: float,
+    kind: str,
+    parameter: float,
+    box_cox: bool,
+    box_format: str,
+    scale: float,
+    reduce: bool,
+    want_grad: bool,
+) -> tuple[Tensor, Tensor]:
+    loss = pred.new_empty(() if reduce else pred.shape[:-1], dtype=torch.float32)
+    return loss, pred.new_empty(pred.shape if want_grad else 0, dtype=torch.float32)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+    pred, target, weight, alpha_each, penalty_alpha_each, *settings = inputs
+    ctx.save_for_backward(pred, target, weight, alpha_each, penalty_alpha_each, output[1])
+    ctx.settings = settings
+    ctx.set_materialize_grads(False)
+
+
+def _backward(ctx: Any, slope: Tensor | None, unused: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    pred, *others, grad = ctx.saved_tensors
+    result = None
+    if slope is not None:
+        if torch.is_grad_enabled():
+            result = _reference_gradient(slope, pred, others, ctx.settings)
+        else:
+            result = _narrowed(grad * (slope if ctx.settings[7] else slope[..., None]), pred.dtype)
+    return (result, *[None] * (len(others) + len(ctx.settings)))
+
+
+_fused_loss.register_autograd(_backward, setup_context=_keep)
+
+
+def _narrowed(grad: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient in the precision of the boxes; fp16 saturates instead of overflowing."""
+    if dtype == torch.float16:
+        limit = torch.finfo(dtype).max
+        grad = grad.clamp(-limit, limit)
+    return grad.to(dtype)
+
+
+def _reference_gradient(
+    slope: Tensor, pred: Tensor, others: list[Tensor | None], settings: list[Any]
+) -> Tensor:
+    """The gradient as a function that can be differentiated again."""
+    from alphaiou.losses.formula import alpha_iou_loss
+
+    target, weight, alpha_each, penalty_alpha_each = others
+    alpha, penalty_alpha, kernel, parameter, box_cox, box_format, scale, reduce, _ = settings
+    loss = alpha_iou_loss(
+        pred,
+        target,  # type: ignore[arg-type]
+        kind=_terms_of(kernel, parameter),
+        alpha=alpha if alpha_each is None else alpha_each,
+        penalty_alpha=penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
+        box_cox=box_cox,
+        box_format=box_format,
+        weight=weight,
+        reduction="sum" if reduce else "none",
+        backend="reference",
+    )
+    (grad,) = torch.autograd.grad(loss * scale, pred, slope, create_graph=True)
+    return grad
+
+
+def _terms_of(kernel: str, parameter: float) -> TermsFunction:
+    """The reference behind a kernel's name."""
+    with_parameter: dict[str, Callable[[], TermsFunction]] = {
+        "mpdiou_in_image": lambda: partial(terms.mpdiou, image_size=(0.0, parameter)),
+        "piou_v2": lambda: partial(terms.piou, version=2),
+        "shape_iou": lambda: partial(terms.shape_iou, scale=parameter),
+        "nwd": lambda: partial(terms.nwd, constant=parameter),
+        "biou": lambda: partial(terms.biou, beta=parameter),
+    }
+    return with_parameter[kernel]() if kernel in with_parameter else KINDS[kernel]
+
+
+def _launcher(pred: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    if pred.is_cuda or _interpreted():
+        from alphaiou.losses.triton_kernel import launch
+    else:
+        from alphaiou.losses.cpu_kernel import launch
+    return launch
+
+
+def _interpreted() -> bool:
+    """Whether Triton's interpreter is on, in which kernels run on the CPU."""
+    if not _has_triton():
+        return False
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
