@@ -5,12 +5,15 @@ Everything else in the package is ordinary arithmetic. ``docs/mathematics.md`` s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+#: A hull's side below this is no extent at all (fp32).
+FLOOR = 2.0**-94
 #: Below this, the slope of a power with α < 1 and of the logarithm is that at this point.
 SLOPE_FLOOR = 1e-6
 #: Below this share of the hull, a single side used as a denominator scales its gradient down.
@@ -25,9 +28,17 @@ SMALL_ALPHA = 0.1
 Alpha = float | Tensor
 
 
+def check_number(name: str, value: float, *, least: float = 0.0, strict: bool = True) -> None:
+    """Refuse a number that is not finite or not above (``strict``: or at) the least allowed."""
+    # Comparisons alone, which torch.compile can trace for a number that changes between calls.
+    if not (least < value < math.inf) and (strict or value != least):
+        sign = ">" if strict else ">="
+        raise ValueError(f"{name} must be a finite number {sign} {least:g}, got {value!r}")
+
+
 def safe_floor(dtype: torch.dtype) -> float:
-    """The least denominator: its reciprocal leaves room for eight more orders of magnitude."""
-    return 2.0**-100 if dtype == torch.float32 else 2.0**-800
+    """The least denominator: its reciprocal leaves room for ten more orders of magnitude."""
+    return FLOOR if dtype == torch.float32 else 2.0**-800
 
 
 def upcast(boxes: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The operations that ``analytic.py`` is written in, for torch: the names are Triton's."""
+"""The operations that ``analytic`` is written in, for torch: the names are Triton's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ exp = torch.exp
 exp2 = torch.exp2
 log2 = torch.log2
 where = torch.where
-div_rn = torch.true_divide
 
 
 def maximum(a: Tensor, b: Value) -> Tensor:
@@ -23,3 +22,8 @@ def maximum(a: Tensor, b: Value) -> Tensor:
 def minimum(a: Tensor, b: Value) -> Tensor:
     """The smaller of two, the second perhaps a number."""
     return torch.minimum(a, b) if isinstance(b, Tensor) else a.clamp(max=b)
+
+
+def fma(a: Tensor, b: Value, c: Value) -> Tensor:
+    """``a·b + c``."""
+    return a * b + c

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -21,7 +20,7 @@ from alphaiou.boxes import (
 from alphaiou.losses import fused
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS, Modifier
 from alphaiou.losses.terms import KINDS, TermsFunction
-from alphaiou.numerics import Alpha, power, power_loss
+from alphaiou.numerics import Alpha, check_number, power, power_loss
 
 Reduction = Literal["none", "mean", "sum"]
 Backend = Literal["auto", "reference", "fused"]
@@ -77,7 +76,10 @@ def alpha_iou_loss(
     alphas = check_alphas(alpha, penalty_alpha)
     scale = check_scale(reduction, avg_factor, pred.shape[:-1].numel())
     if weight is not None:
-        weight = _broadcast_weight(weight, pred)
+        weight = broadcast("weight", weight, pred.shape[:-1])
+    for name, value in (("alpha", alpha), ("penalty_alpha", penalty_alpha)):
+        if isinstance(value, Tensor):
+            broadcast(name, value, pred.shape[:-1])
     if backend != "reference" and (backend == "fused" or pred.is_cuda):
         obstacle = fused.obstacle(pred, target, kind, modifiers, alphas, weight)
         if obstacle is None:
@@ -127,13 +129,14 @@ def _powered(
 def check_scale(reduction: Reduction, avg_factor: float | Tensor | None, count: int) -> float:
     """What the sum over the pairs is multiplied by: 1/N or 1/``avg_factor`` for a mean, else 1."""
     if avg_factor is not None and reduction != "mean":
-        raise ValueError(f"avg_factor needs reduction='mean', got reduction={reduction!r}")
+        raise ValueError(
+            f"avg_factor needs reduction='mean', got {avg_factor!r} with reduction={reduction!r}"
+        )
     if avg_factor is None:
         return 1.0 / max(count, 1) if reduction == "mean" else 1.0
     if isinstance(avg_factor, Tensor):
         return 1.0
-    if not (math.isfinite(avg_factor) and avg_factor >= 0):
-        raise ValueError(f"avg_factor must be a finite number >= 0, got {avg_factor!r}")
+    check_number("avg_factor", avg_factor, strict=False)
     return 1.0 / avg_factor if avg_factor else 0.0
 
 
@@ -172,26 +175,24 @@ def check_alphas(
     """α₁ and α₂, refused where they make no sense; tensors are taken as they are (no host sync)."""
     if not isinstance(alpha, Tensor):
         alpha = float(alpha)
-        if not (math.isfinite(alpha) and alpha >= 0):
-            raise ValueError(f"alpha must be a finite number >= 0 (0 is -log S), got {alpha!r}")
+        check_number("alpha", alpha, strict=False)
     if penalty_alpha is None:
         if isinstance(alpha, Tensor):
             return alpha, torch.where(alpha > 0, alpha, 1.0)
         return alpha, alpha or 1.0
     if not isinstance(penalty_alpha, Tensor):
         penalty_alpha = float(penalty_alpha)
-        if not (math.isfinite(penalty_alpha) and penalty_alpha > 0):
-            raise ValueError(f"penalty_alpha must be a finite number > 0, got {penalty_alpha!r}")
+        check_number("penalty_alpha", penalty_alpha)
     return alpha, penalty_alpha
 
 
-def _broadcast_weight(weight: Tensor, boxes: Tensor) -> Tensor:
+def broadcast(name: str, value: Tensor, shape: torch.Size) -> Tensor:
+    """A tensor spread over the pairs, or an error that names it."""
     try:
-        return torch.broadcast_to(weight, boxes.shape[:-1])
+        return torch.broadcast_to(value, shape)
     except RuntimeError:
         raise ValueError(
-            f"weight must broadcast over the pairs {tuple(boxes.shape[:-1])}, "
-            f"got shape {tuple(weight.shape)}"
+            f"{name} must broadcast over the pairs {tuple(shape)}, got shape {tuple(value.shape)}"
         ) from None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,11 +21,15 @@ from alphaiou.losses.terms import KINDS, TermsFunction
 from alphaiou.numerics import Alpha
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+_DEVICES = ("cuda", "cpu")
+_HAS_TRITON = find_spec("triton") is not None
 
 
 def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
     """The kernel's name of a kind and its one parameter; ``None`` for a kind of the user's own."""
-    function: Any = KINDS.get(kind) if isinstance(kind, str) else kind
+    if isinstance(kind, str):
+        return _KERNELS.get(kind)
+    function: Any = kind
     options: dict[str, Any] = {}
     if isinstance(function, partial) and not function.args:
         function, options = function.func, function.keywords
@@ -36,14 +40,16 @@ def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
 
 
 def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
-    defaults = getattr(getattr(terms, name), "__kwdefaults__", None) or {}
-    settings = defaults | options
+    settings = (getattr(KINDS[name], "__kwdefaults__", None) or {}) | options
     if name == "mpdiou" and settings["image_size"] is not None:
         return "mpdiou_in_image", math.hypot(*settings["image_size"])
     if name == "piou" and settings["version"] == 2:
         return "piou_v2", 0.0
-    numbers = [float(value) for value in settings.values() if isinstance(value, float)]
-    return name, numbers[0] if numbers else 0.0
+    parameter = {"shape_iou": "scale", "nwd": "constant", "biou": "beta"}.get(name)
+    return name, float(settings[parameter]) if parameter else 0.0
+
+
+_KERNELS = {name: _with_parameter(name, {}) for name in KINDS}
 
 
 def obstacle(
@@ -56,28 +62,18 @@ def obstacle(
 ) -> str | None:
     """Why the fused backend cannot serve this call; ``None`` if it can."""
     others = [x for x in (target, weight, *alphas) if isinstance(x, Tensor)]
-    reasons = {
-        f"pred is {pred.dtype}": pred.dtype not in _DTYPES,
-        f"target is {target.dtype}": target.dtype not in _DTYPES,
-        f"the boxes are on {pred.device.type}": pred.device.type not in ("cuda", "cpu"),
-        "the tensors are on different devices": any(x.device != pred.device for x in others),
-        "only pred may require a gradient": torch.is_grad_enabled()
-        and any(x.requires_grad for x in others),
-        "modifiers have no kernel": bool(modifiers),
-        "a kind of your own has no kernel": kernel_of(kind) is None,
-        "torch.func transforms need the reference": _in_transform(),
-        "Triton is not installed (pip install triton)": pred.is_cuda and not _has_triton(),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def _in_transform() -> bool:
-    return bool(torch._C._are_functorch_transforms_active())
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    reasons = (
+        ("pred must be fp32, fp16 or bf16", pred.dtype not in _DTYPES),
+        ("target must be fp32, fp16 or bf16", target.dtype not in _DTYPES),
+        ("there are kernels for cuda and cpu only", pred.device.type not in _DEVICES),
+        ("all tensors must be on one device", any(x.device != pred.device for x in others)),
+        ("only pred may require a gradient", any(x.requires_grad for x in others)),
+        ("modifiers have no kernel", bool(modifiers)),
+        ("a kind of your own has no kernel", kernel_of(kind) is None),
+        ("torch.func transforms have no kernel", torch._C._are_functorch_transforms_active()),
+        ("Triton is missing (pip install triton)", pred.is_cuda and not _HAS_TRITON),
+    )
+    return next((reason for reason, holds in reasons if holds), None)
 
 
 def fused_loss(
@@ -98,7 +94,7 @@ def fused_loss(
         raise ValueError(f"kind {kind!r} has no fused kernel; use backend='reference'")
     shape = pred.shape[:-1]
     (alpha_each, alpha), (penalty_each, penalty_alpha) = (_split(a, shape) for a in alphas)
-    loss: Tensor = _fused_loss(
+    inputs = (
         pred.contiguous(),
         target.contiguous(),
         None if weight is None else weight.contiguous(),
@@ -113,7 +109,10 @@ def fused_loss(
         scale,
         reduce,
         pred.requires_grad and torch.is_grad_enabled(),
-    )[0]
+    )
+    # Eager calls go past the operator, whose dispatch costs more than the kernel of a small batch.
+    compiling = torch.compiler.is_compiling()
+    loss: Tensor = _fused_loss(*inputs)[0] if compiling else _EagerFusedLoss.apply(*inputs)
     return loss
 
 
@@ -126,8 +125,7 @@ def _split(alpha: Alpha, shape: torch.Size) -> tuple[Tensor | None, float]:
     return torch.broadcast_to(alpha, shape).contiguous(), 0.0
 
 
-@torch.library.custom_op("alphaiou::fused_loss", mutates_args=())
-def _fused_loss(
+def _launch(
     pred: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -143,16 +141,15 @@ def _fused_loss(
     reduce: bool,
     want_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    alphas = (
-        alpha if alpha_each is None else alpha_each,
-        penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
-    )
-    launch = _launcher(pred)
-    return launch(
+    """Loss and gradient, both times ``scale``; the gradient is empty unless wanted."""
+    return _launcher(pred)(
         pred,
         target,
         weight,
-        alphas,
+        (
+            alpha if alpha_each is None else alpha_each,
+            penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
+        ),
         kind=kind,
         parameter=parameter,
         box_cox=box_cox,
@@ -161,6 +158,9 @@ def _fused_loss(
         reduce=reduce,
         want_grad=want_grad,
     )
+
+
+_fused_loss = torch.library.custom_op("alphaiou::fused_loss", _launch, mutates_args=())
 
 
 @_fused_loss.register_fake
@@ -191,22 +191,51 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, slope: Tensor | None, unused: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+def _backward(ctx: Any, slope: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     pred, *others, grad = ctx.saved_tensors
     result = None
     if slope is not None:
         if torch.is_grad_enabled():
             result = _reference_gradient(slope, pred, others, ctx.settings)
         else:
-            result = _narrowed(grad * (slope if ctx.settings[7] else slope[..., None]), pred.dtype)
+            result = _scaled(grad, slope, pred.dtype)
     return (result, *[None] * (len(others) + len(ctx.settings)))
 
 
 _fused_loss.register_autograd(_backward, setup_context=_keep)
 
 
+class _EagerFusedLoss(torch.autograd.Function):
+    """The same without the operator."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:  # noqa: ANN401
+        output = _launch(*inputs)
+        _keep(ctx, inputs, output)
+        return output[0]
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        return _backward(ctx, *slopes)
+
+
+#: Numbers in a gradient from which on scaling it is worth a kernel of its own.
+_LARGE = 1 << 20
+
+
+def _scaled(grad: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
+    """The kept gradient times the slope of what came after, in the precision of the boxes."""
+    if grad.is_cuda and slope.ndim == 0 and grad.numel() >= _LARGE:
+        from alphaiou.losses.triton_kernel import scaled
+
+        return scaled(grad, slope, dtype)
+    return _narrowed(grad * (slope if slope.ndim == 0 else slope[..., None]), dtype)
+
+
 def _narrowed(grad: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient in the precision of the boxes; fp16 saturates instead of overflowing."""
+    if dtype == torch.float32:
+        return grad
     if dtype == torch.float16:
         limit = torch.finfo(dtype).max
         grad = grad.clamp(-limit, limit)
@@ -240,7 +269,9 @@ def _reference_gradient(
 def _terms_of(kernel: str, parameter: float) -> TermsFunction:
     """The reference behind a kernel's name."""
     with_parameter: dict[str, Callable[[], TermsFunction]] = {
-        "mpdiou_in_image": lambda: partial(terms.mpdiou, image_size=(0.0, parameter)),
+        "mpdiou_in_image": lambda: partial(
+            terms.mpdiou, image_size=(parameter * 0.6, parameter * 0.8)
+        ),
         "piou_v2": lambda: partial(terms.piou, version=2),
         "shape_iou": lambda: partial(terms.shape_iou, scale=parameter),
         "nwd": lambda: partial(terms.nwd, constant=parameter),
@@ -259,7 +290,7 @@ def _launcher(pred: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
 
 def _interpreted() -> bool:
     """Whether Triton's interpreter is on, in which kernels run on the CPU."""
-    if not _has_triton():
+    if not _HAS_TRITON:
         return False
     import triton
 

@@ -5,6 +5,7 @@ Parameters are keyword arguments with defaults; callers set them with ``functool
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,13 +15,14 @@ from torch import Tensor, nn
 
 from alphaiou.boxes import PairGeometry, norm_squared
 from alphaiou.losses.terms import Terms
-from alphaiou.numerics import power, safe_floor
+from alphaiou.numerics import check_number, power, safe_floor
 
 Modifier = Callable[[Terms, PairGeometry], Terms]
 
 
 def inner(terms: Terms, pair: PairGeometry, *, ratio: float = 0.7) -> Terms:
     """Inner-IoU: S is the IoU of both boxes scaled about their centres by ``ratio``."""
+    check_number("ratio", ratio)
     return replace(terms, similarity=pair.scaled(ratio).iou)
 
 
@@ -40,13 +42,13 @@ def rectified(
     shares: tuple[float, ...] | None = None,
 ) -> Terms:
     """Rectified IoU, several powers in one loss: ``S → Σ shareₖ · S^powerₖ``."""
+    if not powers or not all(0 < exponent < math.inf for exponent in powers):
+        raise ValueError(f"powers must be one or more finite numbers > 0, got {powers!r}")
     parts = shares or tuple(1.0 / len(powers) for _ in powers)
     if len(parts) != len(powers) or min(parts) < 0 or abs(sum(parts) - 1.0) > 1e-6:
         raise ValueError(
             f"shares must be {len(powers)} numbers >= 0 with the sum 1, got {shares!r}"
         )
-    if min(powers) <= 0:
-        raise ValueError(f"powers must be > 0, got {powers!r}")
     mixed = sum(
         part * power(terms.similarity, float(exponent))
         for part, exponent in zip(parts, powers, strict=True)
@@ -57,6 +59,7 @@ def rectified(
 
 def focal(terms: Terms, pair: PairGeometry, *, gamma: float = 0.5) -> Terms:
     """Focal-EIoU's weight ``IoU^γ``, held constant in the gradient."""
+    check_number("gamma", gamma, strict=False)
     return _weighted(terms, pair.iou.detach().pow(gamma))
 
 

@@ -19,7 +19,7 @@ from alphaiou.losses.formula import (
     resolve_modifier,
 )
 from alphaiou.losses.modifiers import STATEFUL_MODIFIERS, Modifier
-from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.schedule import AlphaSchedule, check_progress
 from alphaiou.losses.terms import TermsFunction
 
 
@@ -92,6 +92,7 @@ class AlphaIoULoss(nn.Module):
 
     def set_progress(self, progress: float) -> None:
         """Move a scheduled α to where training is, from 0 to 1; a fixed α stays."""
+        check_progress(progress)
         if self.schedule is not None and isinstance(self.alpha, Tensor):
             self.alpha.fill_(self.schedule(progress))
 

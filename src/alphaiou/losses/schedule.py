@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from alphaiou.boxes import check_choice
+from alphaiou.numerics import check_number
 
 ScheduleShape = Literal["constant", "linear", "cosine"]
 
@@ -27,9 +28,8 @@ class AlphaSchedule:
 
     def __post_init__(self) -> None:
         check_choice("shape", self.shape, get_args(ScheduleShape))
-        for name, value in (("start", self.start), ("end", self.end)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+        check_number("start", self.start, strict=False)
+        check_number("end", self.end, strict=False)
         if self.shape == "constant" and self.start != self.end:
             raise ValueError(
                 f"end must equal start in a constant schedule, got {self.start!r} and {self.end!r}"
@@ -37,8 +37,13 @@ class AlphaSchedule:
 
     def __call__(self, progress: float) -> float:
         """α at a progress between 0 (the start of training) and 1 (its end)."""
-        if not 0.0 <= progress <= 1.0:
-            raise ValueError(f"progress must lie in [0, 1], got {progress!r}")
+        check_progress(progress)
         if self.shape == "cosine":
             progress = 0.5 * (1.0 - math.cos(math.pi * progress))
         return self.start + (self.end - self.start) * progress
+
+
+def check_progress(progress: float) -> None:
+    """Refuse a progress outside a training."""
+    if not 0.0 <= progress <= 1.0:
+        raise ValueError(f"progress must lie in [0, 1], got {progress!r}")

@@ -18,7 +18,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from alphaiou.boxes import PairGeometry, norm_squared
-from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, power
+from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, check_number, power
+
+#: PIoU's exponential is 0 long before an edge lies this many target sides away.
+GAP_CEILING = 1e3
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def ciou(pair: PairGeometry) -> Terms:
 
 def eiou(pair: PairGeometry) -> Terms:
     """EIoU: DIoU, ``((w − wᵍ)/W)²`` and ``((h − hᵍ)/H)²``."""
-    width, height = ((pair.pred - pair.target) / pair.hull).square().unbind(-1)
+    width, height = (pair.growth / pair.hull).square().unbind(-1)
     return Terms(pair.iou, (*diou(pair).penalties, width, height))
 
 
@@ -78,9 +81,13 @@ def mpdiou(pair: PairGeometry, *, image_size: tuple[float, float] | None = None)
     """
     if image_size is None:
         return Terms(pair.iou, tuple(map(pair.squared_distance, (pair.low, pair.high))))
-    scale = pair.unit / math.hypot(*image_size)
-    distances = (norm_squared(corner * scale) for corner in (pair.low, pair.high))
-    return Terms(pair.iou, tuple(d.clamp(max=PENALTY_CEILING) for d in distances))
+    height, width = image_size
+    if not (0 < height < math.inf and 0 < width < math.inf):
+        raise ValueError(f"image_size must be two finite numbers > 0, got {image_size!r}")
+    diagonal = math.hypot(height, width)
+    # From the corners as they came: by way of hull units the slope of a distant box would overflow.
+    gaps = ((a - b) / diagonal for a, b in zip(*pair.corners, strict=True))
+    return Terms(pair.iou, tuple(norm_squared(gap).clamp(max=PENALTY_CEILING) for gap in gaps))
 
 
 def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
@@ -88,6 +95,7 @@ def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
 
     ``ww = 2wᵍˢ/(wᵍˢ + hᵍˢ)`` weighs y, ``hh`` weighs x; both are held constant in the gradient.
     """
+    check_number("scale", scale, strict=False)
     sides = (pair.target * pair.shape).detach()
     longer = sides.amax(-1, keepdim=True)
     # Relative to the longer side, a point counting as a square: the shares never become 0/0.
@@ -104,8 +112,10 @@ def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
     """
     if version not in (1, 2):
         raise ValueError(f"version must be 1 or 2, got {version!r}")
-    gaps = bounded_ratio(pair.low.abs() + pair.high.abs(), pair.target)
-    mean_gap = 0.25 * gaps.clamp(max=100.0).sum(-1)
+    shift = pair.low.abs() + pair.high.abs()
+    far = shift > GAP_CEILING * pair.target
+    gaps = bounded_ratio(shift.masked_fill(far, GAP_CEILING), pair.target.masked_fill(far, 1.0))
+    mean_gap = 0.25 * gaps.sum(-1)
     u = 1.3 * torch.exp(-mean_gap.detach())
     weight = 3.0 * u * torch.exp(-u.square()) if version == 2 else None
     return Terms(pair.iou, (-torch.expm1(-mean_gap.square()),), weight)
@@ -116,7 +126,8 @@ def nwd(pair: PairGeometry, *, constant: float = 12.8) -> Terms:
 
     ``W₂² = ρ² + ¼(w − wᵍ)² + ¼(h − hᵍ)²``.
     """
-    spread = norm_squared(0.5 * (pair.pred - pair.target) * pair.shape)
+    check_number("constant", constant)
+    spread = norm_squared(0.5 * pair.growth * pair.shape)
     distance = power(norm_squared(pair.center * pair.shape) + spread, 0.5)
     return Terms(torch.exp(-distance * (pair.unit.amax(-1) / constant)))
 
@@ -126,6 +137,7 @@ def biou(pair: PairGeometry, *, beta: float = 0.2) -> Terms:
 
     A bound is the best IoU of its coordinate: ``(wᵍ − 2|δx|)/(wᵍ + 2|δx|)``, ``min(w/wᵍ, wᵍ/w)``.
     """
+    check_number("beta", beta)
     offset = 2.0 * pair.center.abs()
     place = bounded_ratio(2.0 * offset, pair.target + offset)
     misfits = torch.cat((torch.where(place > 1.0, 1.0, place), _side_difference(pair)), dim=-1)
@@ -135,7 +147,7 @@ def biou(pair: PairGeometry, *, beta: float = 0.2) -> Terms:
 
 def _side_difference(pair: PairGeometry) -> Tensor:
     """``|w − wᵍ| / max(w, wᵍ)`` per axis."""
-    return bounded_ratio((pair.pred - pair.target).abs(), torch.maximum(pair.pred, pair.target))
+    return bounded_ratio(pair.growth.abs(), torch.maximum(pair.pred, pair.target))
 
 
 def _side_mismatch(pair: PairGeometry, weight: Tensor) -> Tensor:

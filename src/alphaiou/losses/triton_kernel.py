@@ -6,6 +6,7 @@ in the backward pass: 48 bytes a pair forward and 32 backward, the least that tw
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -16,15 +17,52 @@ from torch import Tensor
 
 from alphaiou.losses.analytic import formula, lengths, penalties
 
-_BLOCK = 512
-_WARPS = 4
+#: One pair a thread: with more, registers run out before the memory pipes are busy.
+_BLOCK, _WARPS = 128, 4
 #: Up to this many pairs one program does everything, the reduction included.
 _SINGLE_BLOCK = 2048
 
 
+@triton.jit
+def _reciprocal(value):
+    return tl.inline_asm_elementwise(
+        "rcp.approx.ftz.f32 $0, $1;", "=f,f", [value], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _log2(value):
+    return tl.inline_asm_elementwise(
+        "lg2.approx.ftz.f32 $0, $1;", "=f,f", [value], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _exp2(value):
+    return tl.inline_asm_elementwise(
+        "ex2.approx.ftz.f32 $0, $1;", "=f,f", [value], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _rounded_product(a, b):
+    # Contracting a·b + c into one rounding would break the exact zeros at identical boxes.
+    return tl.inline_asm_elementwise(
+        "mul.rn.f32 $0, $1, $2;", "=f,f,f", [a, b], dtype=tl.float32, is_pure=True, pack=1
+    )
+
+
+_MACHINE = {
+    "reciprocal": _reciprocal,
+    "log2": _log2,
+    "exp2": _exp2,
+    "rounded_product": _rounded_product,
+}
+
+
 def _translated(name: str) -> Any:  # noqa: ANN401
     """A function of ``analytic`` for Triton: the same source, Triton's operations for ``tl``."""
-    scope: dict[str, Any] = {"tl": tl}
+    scope: dict[str, Any] = {"__name__": __name__, "tl": tl}
     for module in (lengths, penalties, formula):
         for key, value in vars(module).items():
             if isinstance(value, float):
@@ -33,6 +71,8 @@ def _translated(name: str) -> Any:  # noqa: ANN401
                 scope[key] = triton.jit(FunctionType(value.__code__, scope, key))
             elif isinstance(value, type) and issubclass(value, tuple):
                 scope[key] = value
+    if not triton.knobs.runtime.interpret:
+        scope.update(_MACHINE)
     return scope[name]
 
 
@@ -143,15 +183,16 @@ def launch(
 ) -> tuple[Tensor, Tensor]:
     """Loss (of the pairs, or its sum) and gradient, both already multiplied by ``scale``."""
     count = pred.numel() // 4
-    block = triton.next_power_of_2(max(count, 16)) if reduce and count <= _SINGLE_BLOCK else _BLOCK
+    single = reduce and count <= _SINGLE_BLOCK
+    block = triton.next_power_of_2(max(count, 32)) if single else _BLOCK
     programs = triton.cdiv(count, block)
-    loss_shape = (programs,) if reduce else pred.shape[:-1]
+    loss_shape = (() if single else (programs,)) if reduce else pred.shape[:-1]
     loss = torch.empty(loss_shape, dtype=torch.float32, device=pred.device)
     grad = torch.empty(pred.shape if want_grad else 0, dtype=torch.float32, device=pred.device)
     if count == 0:
-        return (loss.new_zeros(()) if reduce else loss), grad
+        return loss.zero_(), grad
     (alpha_ptr, alpha), (penalty_ptr, penalty_alpha) = map(_split_alpha, alphas)
-    with torch.cuda.device_of(pred):
+    with _on_device_of(pred):
         _fused_loss_kernel[(programs,)](
             pred,
             target,
@@ -172,13 +213,36 @@ def launch(
             BOX_FORMAT=box_format,
             REDUCE=reduce,
             BLOCK=block,
-            num_warps=max(_WARPS, block // 256),
-            # Contracting a·b + c would break the exact zeros at identical boxes.
-            enable_fp_fusion=False,
+            num_warps=min(block // 32, 32) if single else _WARPS,
         )
-    if not reduce:
-        return loss, grad
-    return (loss.sum() if programs > 1 else loss.reshape(())), grad
+    return (loss.sum() if reduce and not single else loss), grad
+
+
+def _on_device_of(boxes: Tensor) -> AbstractContextManager[Any]:
+    """Triton launches on the current device; switching costs, so only where it must."""
+    if not boxes.is_cuda or boxes.device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device_of(boxes)
+
+
+@triton.jit
+def _scaled_kernel(grad_ptr, slope_ptr, out_ptr, count, LIMIT: tl.constexpr, BLOCK: tl.constexpr):
+    cells = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = cells < count
+    grad = tl.load(grad_ptr + cells, mask=inside, other=0.0) * tl.load(slope_ptr)
+    if LIMIT is not None:
+        grad = tl.minimum(tl.maximum(grad, -LIMIT), LIMIT)
+    tl.store(out_ptr + cells, grad, mask=inside)
+
+
+def scaled(grad: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient times a slope that only the device knows, in the precision of the boxes."""
+    count, block = grad.numel(), 2048
+    out = torch.empty_like(grad, dtype=dtype)
+    limit = torch.finfo(dtype).max if dtype == torch.float16 else None
+    with _on_device_of(grad):
+        _scaled_kernel[(triton.cdiv(count, block),)](grad, slope, out, count, limit, block)
+    return out
 
 
 def _split_alpha(alpha: float | Tensor) -> tuple[Tensor | None, float]:

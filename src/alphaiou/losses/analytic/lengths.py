@@ -1,4 +1,4 @@
-"""Powers with their slopes, and the six lengths of an axis with the way back to its corners."""
+"""Powers with their slopes, and the lengths of an axis with the way back to its corners."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 from alphaiou import numerics
 from alphaiou.losses import dialect as tl
 
-FLOOR = 2.0**-100
+FLOOR = numerics.FLOOR
 TINY = numerics.LOG_FLOOR
 SLOPE_FLOOR = numerics.SLOPE_FLOOR
 LOG2_SLOPE_FLOOR = math.log2(SLOPE_FLOOR)
 SIDE_FLOOR = numerics.SIDE_FLOOR
+PER_SIDE_FLOOR = 1.0 / SIDE_FLOOR
 SMALL_ALPHA = numerics.SMALL_ALPHA
-PENALTY_CEILING = numerics.PENALTY_CEILING
+LOG2_TINY = math.log2(TINY)
 LN2 = math.log(2.0)
-V_SCALE = 4.0 / math.pi**2
-HALF_PI = math.pi / 2
-QUARTER_PI = math.pi / 4
+#: No slope: adding −0.0 is the one addition that a compiler may leave out.
+NONE = -0.0
 
 
 class Axis(NamedTuple):
@@ -30,7 +30,6 @@ class Axis(NamedTuple):
     target: Tensor
     overlap: Tensor
     gap: Tensor
-    hull: Tensor
     low: Tensor
     high: Tensor
     shape: Tensor
@@ -39,30 +38,51 @@ class Axis(NamedTuple):
 class Slope(NamedTuple):
     """The slope of the loss along each length of one axis that moves with the prediction."""
 
-    pred: Tensor
-    overlap: Tensor
-    gap: Tensor
-    hull: Tensor
-    low: Tensor
-    high: Tensor
+    pred: Tensor | float
+    overlap: Tensor | float
+    gap: Tensor | float
+    hull: Tensor | float
+    low: Tensor | float
+    high: Tensor | float
+
+
+# The next four are the machine's own on CUDA: approximations good to a unit in the last place, and
+# a product that is rounded before it is added to anything (see ``triton_kernel.py``).
+
+
+def reciprocal(value):
+    return 1.0 / value
+
+
+def log2(value):
+    return tl.log2(value)
+
+
+def exp2(value):
+    return tl.exp2(value)
+
+
+def rounded_product(a, b):
+    """a·b, so rounded that equal products cancel exactly."""
+    return a * b
 
 
 def powered(base, alpha):
-    """base^α and its slope, capped below SLOPE_FLOOR where α < 1."""
-    log2 = tl.log2(tl.maximum(base, TINY))
-    value = tl.where(base > 0, tl.exp2(alpha * log2), 0.0)
-    value = tl.where(alpha == 1.0, base, value)
-    knee = tl.where(alpha < 1.0, tl.maximum(log2, LOG2_SLOPE_FLOOR), log2)
-    slope = alpha * tl.exp2((alpha - 1.0) * knee)
-    return value, tl.where((base <= 0) & (alpha > 1.0), 0.0, slope)
+    """base^α and its slope, for base ≥ 0 and α > 0; the slope is capped where α < 1."""
+    log = log2(base)
+    knee = tl.maximum(log, tl.where(alpha < 1.0, LOG2_SLOPE_FLOOR, -1e30))
+    return exp2(alpha * log), alpha * exp2((alpha - 1.0) * knee)
 
 
 def minus_expm1(z):
     """1 − exp(z) for z ≤ 0, without cancellation near 0."""
-    series = 1.0 + z * (1 / 7) * (1.0 + z * (1 / 8))
-    series = 1.0 + z * (1 / 5) * (1.0 + z * (1 / 6) * series)
-    series = 1.0 + z * (1 / 3) * (1.0 + z * (1 / 4) * series)
-    series = -z * (1.0 + z * (1 / 2) * series)
+    series = tl.fma(z, 1 / 40320, 1 / 5040)
+    series = tl.fma(z, series, 1 / 720)
+    series = tl.fma(z, series, 1 / 120)
+    series = tl.fma(z, series, 1 / 24)
+    series = tl.fma(z, series, 1 / 6)
+    series = tl.fma(z, series, 0.5)
+    series = -z * tl.fma(z, series, 1.0)
     return tl.where(z > -0.5, series, 1.0 - tl.exp(z))
 
 
@@ -71,77 +91,74 @@ def similarity_loss(similarity, alpha, box_cox):
     positive = tl.where(alpha > 0.0, alpha, 1.0)
     value, slope = powered(similarity, positive)
     loss = 1.0 - value
-    log = LN2 * tl.log2(tl.maximum(similarity, TINY))
+    log = LN2 * tl.maximum(log2(similarity), LOG2_TINY)
     if box_cox:
         slope = slope / positive
         small = minus_expm1(tl.where(alpha < SMALL_ALPHA, positive * log, -1.0))
         loss = tl.where(alpha < SMALL_ALPHA, small, loss) / positive
     loss = tl.where(alpha > 0.0, loss, -log)
-    slope = tl.where(alpha > 0.0, slope, 1.0 / tl.maximum(similarity, SLOPE_FLOOR))
+    slope = tl.where(alpha > 0.0, slope, reciprocal(tl.maximum(similarity, SLOPE_FLOOR)))
     return loss, -slope
 
 
-def ratio_slope(side):
-    """What a slope through 1/side is multiplied by: 1/side, fading under SIDE_FLOOR."""
-    return tl.minimum(side * (1 / SIDE_FLOOR), 1.0) / tl.maximum(side, FLOOR)
+def side_ratio(numerator, side):
+    """``numerator/side``, and 1/side as slopes see it: fading for a tiny side."""
+    per_side = reciprocal(tl.maximum(side, FLOOR))
+    return numerator * per_side, tl.minimum(side * PER_SIDE_FLOOR, 1.0) * per_side
 
 
 def sign(value):
     return tl.where(value > 0, 1.0, tl.where(value < 0, -1.0, 0.0))
 
 
-def share(value):
-    """[value > 0], ½ at a tie."""
-    return tl.where(value > 0, 1.0, tl.where(value == 0, 0.5, 0.0))
-
-
 def positive_part(value):
     return tl.maximum(value, 0.0)
 
 
-def is_positive(value):
-    return tl.where(value > 0, 1.0, 0.0)
-
-
-def middle_if_inverted(corner, low, high):
-    return tl.where(high < low, 0.5 * low + 0.5 * high, corner)
-
-
-def unit_scale(hull):
-    """1/hull; 0 for an axis along which both boxes are flat and in one place."""
-    return tl.where(hull < FLOOR, 0.0, 1.0 / tl.maximum(hull, FLOOR))
-
-
-def measure(low, high, target_low, target_high, other_hull):
+def measure(low, high, target_low, target_high, per_longer):
+    """The lengths; the hull itself is 1 in these units."""
     hull = tl.maximum(high, target_high) - tl.minimum(low, target_low)
     overlap = tl.minimum(high, target_high) - tl.maximum(low, target_low)
+    # An axis along which both boxes are flat and in one place counts as one full unit.
     flat = tl.where(hull < FLOOR, 1.0, 0.0)
     scale = unit_scale(hull)
     return Axis(
-        (high - low) * scale + flat,
-        (target_high - target_low) * scale + flat,
-        positive_part(overlap) * scale + flat,
+        tl.fma(high - low, scale, flat),
+        tl.fma(target_high - target_low, scale, flat),
+        tl.fma(positive_part(overlap), scale, flat),
         positive_part(-overlap) * scale,
-        hull * scale + flat,
         (low - target_low) * scale,
         (high - target_high) * scale,
-        tl.div_rn(hull, tl.maximum(tl.maximum(hull, other_hull), FLOOR)),
+        hull * per_longer,
     )
+
+
+def unit_scale(hull):
+    """1/hull, 0 where it is flat."""
+    return tl.where(hull < FLOOR, 0.0, reciprocal(tl.maximum(hull, FLOOR)))
 
 
 def center(axis):
     return 0.5 * (axis.low + axis.high)
 
 
+def growth(axis):
+    """W − wᵍ, from whichever of edges and sides loses no digits."""
+    return tl.where(axis.gap > 0, axis.pred - axis.target, axis.high - axis.low)
+
+
+def of_smaller(a, b, slope, other):
+    """``slope`` where a < b, ``other`` where a > b, their mean at a tie."""
+    return tl.where(a < b, slope, tl.where(a > b, other, 0.5 * (slope + other)))
+
+
 def corner_slopes(slope, low, high, target_low, target_high):
-    """The slopes along the six lengths, led back to the prediction's two corners."""
-    inside_high = share(target_high - high)
-    inside_low = share(low - target_low)
+    """The slopes along the lengths, led back to the prediction's two corners."""
     overlap = tl.minimum(high, target_high) - tl.maximum(low, target_low)
     met = tl.where(overlap >= 0, slope.overlap, -slope.gap)
     scale = unit_scale(tl.maximum(high, target_high) - tl.minimum(low, target_low))
-    to_high = slope.pred + met * inside_high + slope.hull * (1.0 - inside_high) + slope.high
-    to_low = slope.low - slope.pred - met * inside_low - slope.hull * (1.0 - inside_low)
+    to_high = of_smaller(high, target_high, met, slope.hull) + slope.pred + slope.high
+    to_low = slope.low - of_smaller(target_low, low, met, slope.hull) - slope.pred
     return to_low * scale, to_high * scale
 
 

@@ -1,0 +1,10 @@
+import os
+
+import torch
+from hypothesis import settings
+
+# Two workers share two cores: one thread each, and the same examples on every run.
+torch.set_num_threads(1)
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+settings.load_profile("suite")
