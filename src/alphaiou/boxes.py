@@ -15,6 +15,7 @@ from alphaiou.numerics import bounded_angle, safe_floor, upcast
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 SimilarityKind = Literal["iou", "giou", "diou", "ciou"]
 Corners = tuple[Tensor, Tensor]
+BOX_FORMATS: tuple[str, ...] = get_args(BoxFormat)
 
 
 @dataclass(eq=False)
@@ -200,7 +201,7 @@ def check_pairs(pred: Tensor, target: Tensor) -> None:
 
 def check_box_format(box_format: str, name: str = "box_format") -> None:
     """Refuse a format that does not exist."""
-    check_choice(name, box_format, get_args(BoxFormat))
+    check_choice(name, box_format, BOX_FORMATS)
 
 
 def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:

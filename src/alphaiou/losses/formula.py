@@ -24,6 +24,8 @@ from alphaiou.numerics import Alpha, check_number, power, power_loss
 
 Reduction = Literal["none", "mean", "sum"]
 Backend = Literal["auto", "reference", "fused"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
+BACKENDS: tuple[str, ...] = get_args(Backend)
 
 
 def alpha_iou_loss(
@@ -70,8 +72,8 @@ def alpha_iou_loss(
     """
     check_pairs(pred, target)
     check_box_format(box_format)
-    check_choice("reduction", reduction, get_args(Reduction))
-    check_choice("backend", backend, get_args(Backend))
+    check_choice("reduction", reduction, REDUCTIONS)
+    check_choice("backend", backend, BACKENDS)
     terms_of, modify = resolve_kind(kind), [resolve_modifier(modifier) for modifier in modifiers]
     alphas = check_alphas(alpha, penalty_alpha)
     scale = check_scale(reduction, avg_factor, pred.shape[:-1].numel())

@@ -112,7 +112,7 @@ def fused_loss(
     )
     # Eager calls go past the operator, whose dispatch costs more than the kernel of a small batch.
     compiling = torch.compiler.is_compiling()
-    loss: Tensor = _fused_loss(*inputs)[0] if compiling else _EagerFusedLoss.apply(*inputs)
+    loss: Tensor = _fused_loss(*inputs)[0] if compiling else _EagerFusedLoss.apply(pred, inputs)
     return loss
 
 
@@ -185,38 +185,39 @@ def _shapes(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
-    pred, target, weight, alpha_each, penalty_alpha_each, *settings = inputs
-    ctx.save_for_backward(pred, target, weight, alpha_each, penalty_alpha_each, output[1])
-    ctx.settings = settings
+    ctx.save_for_backward(*inputs[:5], output[1])
+    ctx.settings = inputs[5:]
     ctx.set_materialize_grads(False)
 
 
-def _backward(ctx: Any, slope: Tensor | None, *unused: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+def _gradient(ctx: Any, slope: Tensor | None) -> Tensor | None:  # noqa: ANN401
     pred, *others, grad = ctx.saved_tensors
-    result = None
-    if slope is not None:
-        if torch.is_grad_enabled():
-            result = _reference_gradient(slope, pred, others, ctx.settings)
-        else:
-            result = _scaled(grad, slope, pred.dtype)
-    return (result, *[None] * (len(others) + len(ctx.settings)))
+    if slope is None:
+        return None
+    if torch.is_grad_enabled():
+        return _reference_gradient(slope, pred, others, ctx.settings)
+    return _scaled(grad, slope, pred.dtype)
+
+
+def _backward(ctx: Any, slope: Tensor | None, unused: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    return (_gradient(ctx, slope), *[None] * (4 + len(ctx.settings)))
 
 
 _fused_loss.register_autograd(_backward, setup_context=_keep)
 
 
 class _EagerFusedLoss(torch.autograd.Function):
-    """The same without the operator."""
+    """The same without the operator; ``pred`` is what may require a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, pred: Tensor, inputs: tuple[Any, ...]) -> Tensor:  # noqa: ANN401
         output = _launch(*inputs)
-        _keep(ctx, inputs, output)
+        _keep(ctx, (pred, *inputs[1:]), output)
         return output[0]
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        return _backward(ctx, *slopes)
+        return _gradient(ctx, *slopes), None
 
 
 #: Numbers in a gradient from which on scaling it is worth a kernel of its own.
@@ -243,7 +244,7 @@ def _narrowed(grad: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _reference_gradient(
-    slope: Tensor, pred: Tensor, others: list[Tensor | None], settings: list[Any]
+    slope: Tensor, pred: Tensor, others: list[Tensor | None], settings: tuple[Any, ...]
 ) -> Tensor:
     """The gradient as a function that can be differentiated again."""
     from alphaiou.losses.formula import alpha_iou_loss

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 import torch
 from jaxtyping import Float, Num
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 
 from alphaiou.boxes import BoxFormat, check_box_format, check_choice
 from alphaiou.losses.formula import (
+    BACKENDS,
+    REDUCTIONS,
     Backend,
     Reduction,
     alpha_iou_loss,
@@ -51,8 +52,8 @@ class AlphaIoULoss(nn.Module):
     ) -> None:
         super().__init__()
         check_box_format(box_format)
-        check_choice("reduction", reduction, get_args(Reduction))
-        check_choice("backend", backend, get_args(Backend))
+        check_choice("reduction", reduction, REDUCTIONS)
+        check_choice("backend", backend, BACKENDS)
         resolve_kind(kind)
         self.schedule = alpha if isinstance(alpha, AlphaSchedule) else None
         start = alpha.start if isinstance(alpha, AlphaSchedule) else alpha

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from alphaiou.losses.analytic import formula, lengths, penalties
 
-#: One pair a thread: with more, registers run out before the memory pipes are busy.
-_BLOCK, _WARPS = 128, 4
+#: Two pairs a thread: with more, registers run out before the memory pipes are busy.
+_BLOCK, _WARPS = 128, 2
 #: Up to this many pairs one program does everything, the reduction included.
 _SINGLE_BLOCK = 2048
 
@@ -101,10 +101,10 @@ def _fused_loss_kernel(
     count,
     alpha,
     penalty_alpha,
-    alpha_stride,
-    penalty_alpha_stride,
     parameter,
     scale,
+    ALPHA_STRIDE: tl.constexpr,
+    PENALTY_ALPHA_STRIDE: tl.constexpr,
     KIND: tl.constexpr,
     BOX_COX: tl.constexpr,
     BOX_FORMAT: tl.constexpr,
@@ -121,11 +121,11 @@ def _fused_loss_kernel(
         counts = inside & (weight != 0)
     zeros = tl.zeros([BLOCK], tl.float32)
     if alpha_ptr is not None:
-        alpha = tl.load(alpha_ptr + rows * alpha_stride, mask=inside, other=1.0).to(tl.float32)
+        alpha = tl.load(alpha_ptr + rows * ALPHA_STRIDE, mask=inside, other=1.0).to(tl.float32)
     else:
         alpha = zeros + alpha
     if penalty_alpha_ptr is not None:
-        at = penalty_alpha_ptr + rows * penalty_alpha_stride
+        at = penalty_alpha_ptr + rows * PENALTY_ALPHA_STRIDE
         penalty_alpha = tl.load(at, mask=inside, other=1.0).to(tl.float32)
     else:
         penalty_alpha = zeros + penalty_alpha
@@ -204,10 +204,10 @@ def launch(
             count,
             alpha,
             penalty_alpha,
-            _stride(alpha_ptr),
-            _stride(penalty_ptr),
             parameter,
             scale,
+            ALPHA_STRIDE=_stride(alpha_ptr),
+            PENALTY_ALPHA_STRIDE=_stride(penalty_ptr),
             KIND=kind,
             BOX_COX=box_cox,
             BOX_FORMAT=box_format,

@@ -1,0 +1,47 @@
+"""The command line. Each command is a module with one frozen dataclass and one function.
+
+Nothing here is imported at the top but the standard library: the command has to start, and to say
+what to install, on a machine that has only the losses.
+"""
+
+import sys
+from collections.abc import Sequence
+
+INSTALL = "pip install 'alphaiou[cli]'"
+EXTRA_MODULES = frozenset({"tyro", "rich", "matplotlib", "numpy"})
+
+
+class UsageError(Exception):
+    """What the user typed cannot be done; the message says what can."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: The arguments after the name of the program; those of the process by default.
+
+    Returns:
+        The exit code: 0, 1 for a failure, 2 for wrong arguments, 130 when interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        from alphaiou.cli.commands import run
+
+        return run(arguments)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in EXTRA_MODULES:
+            raise
+        return _fail(f"the command line needs {missing}, which is missing: {INSTALL}", 1)
+    except UsageError as error:
+        return _fail(str(error), 2)
+    except OSError as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted; run the same command again to go on", 130)
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"alphaiou: {message}\n")
+    return code

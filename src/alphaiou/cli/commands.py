@@ -1,0 +1,63 @@
+"""The list of commands: each a frozen dataclass, which tyro makes a parser of, and a function."""
+
+import difflib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+
+from alphaiou import __version__
+from alphaiou.cli import UsageError
+from alphaiou.cli.curves import Curves, run_curves
+from alphaiou.cli.simulate import Simulate, run_simulate
+
+COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "curves": (Curves, run_curves),
+    "simulate": (Simulate, run_simulate),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command that the first argument names, with the other ones."""
+    name, *options = arguments or ["--help"]
+    if name in ("-h", "--help", "help"):
+        sys.stdout.write(overview())
+        return 0
+    if name == "--version":
+        sys.stdout.write(f"alphaiou {__version__}\n")
+        return 0
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"commands: {', '.join(COMMANDS)}"
+        raise UsageError(f"no command {name!r}; {hint}")
+    kind, function = COMMANDS[name]
+    try:
+        command: object = tyro.cli(
+            kind, prog=f"alphaiou {name}", args=options, config=(tyro.conf.FlagCreatePairsOff,)
+        )
+    except SystemExit as stop:  # after --help, or after a message about wrong options
+        return stop.code if isinstance(stop.code, int) else 1
+    return function(command)
+
+
+def overview() -> str:
+    """The help of the program: every command with the first line of its description."""
+    width = max(map(len, COMMANDS))
+    lines = [
+        f"  {name:{width}}  {(kind.__doc__ or '').splitlines()[0]}"
+        for name, (kind, _) in COMMANDS.items()
+    ]
+    return "\n".join(
+        (
+            "usage: alphaiou COMMAND [options]",
+            "",
+            "The power family of IoU losses for bounding-box regression.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "alphaiou COMMAND --help explains a command; alphaiou --version is the version.",
+            "",
+        )
+    )

@@ -1,0 +1,190 @@
+"""``alphaiou simulate``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from alphaiou.experiments.loss_spec import LossSpec
+    from alphaiou.experiments.simulation import SimulationRun
+    from alphaiou.losses.simulate import SimulationSettings
+
+DEFAULT_LOSSES = ("iou", "giou", "diou", "ciou", "iou:3", "giou:3", "diou:3", "ciou:3")
+FULL_POINTS = 5000
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Regress boxes by gradient descent on each loss, without a detector.
+
+    The simulation of the DIoU paper: 343 cases at every point around a target.
+
+    Prints a table and writes to --out:
+    - simulation.png, .svg   convergence, and the final IoU around the target
+    - summary.csv            the table
+    - curves.csv             mean error and IoU by iteration
+    - results/               a file a loss; run again, finished losses are skipped
+    """
+
+    losses: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[LOSS ...]")
+    ] = DEFAULT_LOSSES
+    """kind, kind:alpha or kind:alpha:penalty_alpha, such as ciou, ciou:3 or ciou:3:1."""
+
+    full: bool = False
+    """The published size: 5000 points, 1,715,000 cases."""
+
+    points: int = 400
+    """Points at which boxes start, unless --full is given."""
+
+    iterations: int = 200
+    """Steps of gradient descent."""
+
+    learning_rate: float = 0.1
+    """Step size at the start; divided by 10 after 80 and 90 percent of the iterations."""
+
+    equal_slope: bool = False
+    """Divide the step of each loss by its alpha, so that all have the same slope at IoU 1."""
+
+    radius: float = 3.0
+    """How far from the target boxes start."""
+
+    seed: int = 0
+    """Seed of the points."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+
+    fresh: bool = False
+    """Compute again what an earlier run has kept."""
+
+    out: Path = Path("runs/simulate")
+    """Folder to write to."""
+
+
+def run_simulate(command: Simulate) -> int:
+    """Simulate every loss, then print the table and write the figure and the numbers."""
+    from rich.console import Console
+
+    from alphaiou.experiments.simulation import write_curves_csv, write_summary_csv
+    from alphaiou.experiments.simulation_plot import simulation_figure
+    from alphaiou.experiments.style import save_figure
+
+    specs, settings = _understand(command)
+    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    console = Console()
+    runs = _run_all(command, specs, settings, console)
+    console.print(_table(runs, settings, equal_slope=command.equal_slope))
+    paths = [
+        write_summary_csv(runs, settings, command.out / "summary.csv"),
+        write_curves_csv(runs, command.out / "curves.csv"),
+        *save_figure(lambda: simulation_figure(runs, settings), command.out / "simulation"),
+    ]
+    for path in paths:
+        console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _understand(command: Simulate) -> tuple[list[LossSpec], SimulationSettings]:
+    from alphaiou.cli import UsageError
+    from alphaiou.experiments.loss_spec import LossSpec
+    from alphaiou.losses.simulate import SimulationSettings
+
+    try:
+        specs = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
+        settings = SimulationSettings(
+            points=FULL_POINTS if command.full else command.points,
+            iterations=command.iterations,
+            learning_rate=command.learning_rate,
+            radius=command.radius,
+            seed=command.seed,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return specs, settings
+
+
+def _run_all(
+    command: Simulate, specs: Sequence[LossSpec], settings: SimulationSettings, console: Console
+) -> list[SimulationRun]:
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from alphaiou.experiments.simulation import run_simulations
+
+    device, steps = _device(command.device), settings.cases * settings.iterations
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task("", total=len(specs) * steps)
+
+        def start(spec: LossSpec, kept: bool) -> None:
+            total = progress.tasks[0].total or 0.0
+            # What was kept is not work done quickly: counted, it would spoil the ETA.
+            progress.update(task, description=spec.display_name, total=total - kept * steps)
+
+        runs = run_simulations(
+            specs,
+            settings,
+            command.out,
+            device=device,
+            equal_slope=command.equal_slope,
+            fresh=command.fresh,
+            on_loss=start,
+            on_step=lambda cases: progress.advance(task, cases),
+        )
+    kept = [str(run.spec) for run in runs if run.resumed]
+    if kept:
+        console.print(
+            f"taken from an earlier run (--fresh computes them again): {' '.join(kept)}",
+            highlight=False,
+        )
+    return runs
+
+
+def _device(name: str) -> str:
+    import torch
+
+    from alphaiou.cli import UsageError
+
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UsageError("--device cuda: torch finds no CUDA device here; use --device cpu")
+    return ("cuda" if available else "cpu") if name == "auto" else name
+
+
+def _table(
+    runs: Sequence[SimulationRun], settings: SimulationSettings, *, equal_slope: bool
+) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from alphaiou.losses.simulate import IOU_THRESHOLDS
+
+    title = f"{settings.cases:,} cases, {settings.iterations} iterations, seed {settings.seed}"
+    table = Table(box=box.SIMPLE_HEAD, title=title + ", step divided by α" * equal_slope)
+    table.add_column("loss", no_wrap=True)
+    shares = (f"IoU\n> {threshold:g}" for threshold in IOU_THRESHOLDS)
+    for name in ("mean\nIoU", *shares, "total\nerror", "seconds"):
+        table.add_column(name, justify="right", vertical="bottom")
+    for run in runs:
+        table.add_row(
+            run.spec.display_name,
+            f"{run.result.iou[-1].item():.4f}",
+            *(f"{share:.1%}" for share in run.result.shares.tolist()),
+            f"{run.result.error[-1].item() * settings.cases:,.0f}",
+            f"{run.seconds:.1f}",
+        )
+    return table
