@@ -11,6 +11,9 @@ from torch import Tensor
 from alphaiou.losses.analytic import pair_loss
 from alphaiou.numerics import Alpha
 
+#: Pairs at a time: what they need stays in the cache.
+_CHUNK = 1 << 16
+
 
 def launch(
     pred: Tensor,
@@ -28,30 +31,39 @@ def launch(
 ) -> tuple[Tensor, Tensor]:
     """Loss (of the pairs, or its sum) and gradient, both already multiplied by ``scale``."""
     count = pred.numel() // 4
-    if count == 0:
-        return torch.zeros(() if reduce else pred.shape[:-1]), torch.zeros(pred.shape)
-    loss, grad = _compiled()(
-        _columns(pred, count),
-        _columns(target, count),
-        None if weight is None else weight.reshape(count),
-        *(
-            torch.as_tensor(alpha, dtype=torch.float32).expand(pred.shape[:-1]).reshape(count)
-            for alpha in alphas
-        ),
-        torch.tensor(parameter),
-        torch.tensor(scale),
-        kind,
-        box_cox,
-        box_format,
-        reduce,
-    )
-    shaped = grad.t().reshape(pred.shape).contiguous() if want_grad else torch.empty(0)
-    return loss if reduce else loss.reshape(pred.shape[:-1]), shaped
+    loss = torch.empty(count)
+    grad = torch.empty(count if want_grad else 0, 4)
+    boxes, targets = pred.reshape(count, 4), target.reshape(count, 4)
+    weights = None if weight is None else weight.reshape(count)
+    powers = [_spread(alpha, pred.shape[:-1]) for alpha in alphas]
+    numbers = torch.tensor(parameter), torch.tensor(scale)
+    for start in range(0, count, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        part_loss, part_grad = _compiled()(
+            _columns(boxes[part]),
+            _columns(targets[part]),
+            None if weights is None else weights[part],
+            *(power[part] for power in powers),
+            *numbers,
+            kind,
+            box_cox,
+            box_format,
+        )
+        loss[part] = part_loss
+        if want_grad:
+            grad[part] = part_grad.t()
+    shaped = grad.reshape(pred.shape) if want_grad else grad
+    return loss.sum() if reduce else loss.reshape(pred.shape[:-1]), shaped
 
 
-def _columns(boxes: Tensor, count: int) -> Tensor:
+def _spread(alpha: Alpha, shape: torch.Size) -> Tensor:
+    """One α a pair."""
+    return torch.as_tensor(alpha, dtype=torch.float32).expand(shape).reshape(shape.numel())
+
+
+def _columns(boxes: Tensor) -> Tensor:
     """One row a coordinate: the layout that a compiler can vectorise."""
-    return boxes.reshape(count, 4).t().float().contiguous()
+    return boxes.t().float().contiguous()
 
 
 @cache
@@ -70,7 +82,6 @@ def _loss_and_gradient(
     kind: str,
     box_cox: bool,
     box_format: str,
-    reduce: bool,
 ) -> tuple[Tensor, Tensor]:
     factor = scale
     if weight is not None:
@@ -87,5 +98,4 @@ def _loss_and_gradient(
         box_cox,
         box_format,
     )  # type: ignore[call-arg]
-    loss = loss * factor
-    return loss.sum() if reduce else loss, torch.stack(grad) * factor
+    return loss * factor, torch.stack(grad) * factor
