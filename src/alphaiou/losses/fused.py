@@ -6,7 +6,6 @@ the same functions (``cpu_kernel.py``). Second derivatives go back to the refere
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -14,11 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from alphaiou.losses import terms
 from alphaiou.losses.modifiers import Modifier
 from alphaiou.losses.terms import KINDS, TermsFunction
-from alphaiou.numerics import Alpha
+from alphaiou.numerics import Alpha, check_number
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _DEVICES = ("cuda", "cpu")
@@ -33,23 +33,49 @@ def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
     options: dict[str, Any] = {}
     if isinstance(function, partial) and not function.args:
         function, options = function.func, function.keywords
-    for name, known in KINDS.items():
-        if function is known:
+    for name in _KERNELS:
+        if function is getattr(terms, name):
             return _with_parameter(name, options)
     return None
 
 
+#: Kinds with a number as their parameter, and whether it must be more than 0.
+_NUMBERS = {"shape_iou": ("scale", False), "nwd": ("constant", True), "biou": ("beta", True)}
+
+
 def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
-    settings = (getattr(KINDS[name], "__kwdefaults__", None) or {}) | options
+    """Refuses what the reference would refuse."""
+    known: dict[str, Any] = getattr(terms, name).__kwdefaults__ or {}
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{name}() got an unexpected keyword argument {option!r}")
+    settings = known | options
     if name == "mpdiou" and settings["image_size"] is not None:
-        return "mpdiou_in_image", math.hypot(*settings["image_size"])
-    if name == "piou" and settings["version"] == 2:
-        return "piou_v2", 0.0
-    parameter = {"shape_iou": "scale", "nwd": "constant", "biou": "beta"}.get(name)
-    return name, float(settings[parameter]) if parameter else 0.0
+        return "mpdiou_in_image", terms.image_diagonal(settings["image_size"])
+    if name == "piou":
+        terms.check_piou_version(settings["version"])
+        return ("piou", "piou_v2")[settings["version"] - 1], 0.0
+    if name not in _NUMBERS:
+        return name, 0.0
+    option, positive = _NUMBERS[name]
+    check_number(option, settings[option], strict=positive)
+    return name, float(settings[option])
 
 
-_KERNELS = {name: _with_parameter(name, {}) for name in KINDS}
+_NAMES = (
+    "iou",
+    "giou",
+    "diou",
+    "ciou",
+    "eiou",
+    "siou",
+    "mpdiou",
+    "shape_iou",
+    "piou",
+    "nwd",
+    "biou",
+)
+_KERNELS = {name: _with_parameter(name, {}) for name in _NAMES}
 
 
 def obstacle(
@@ -71,6 +97,7 @@ def obstacle(
         ("modifiers have no kernel", bool(modifiers)),
         ("a kind of your own has no kernel", kernel_of(kind) is None),
         ("torch.func transforms have no kernel", torch._C._are_functorch_transforms_active()),
+        ("forward-mode derivatives have no kernel", forward_ad._current_level >= 0),
         ("Triton is missing (pip install triton)", pred.is_cuda and not _HAS_TRITON),
     )
     return next((reason for reason, holds in reasons if holds), None)

@@ -81,13 +81,18 @@ def mpdiou(pair: PairGeometry, *, image_size: tuple[float, float] | None = None)
     """
     if image_size is None:
         return Terms(pair.iou, tuple(map(pair.squared_distance, (pair.low, pair.high))))
-    height, width = image_size
-    if not (0 < height < math.inf and 0 < width < math.inf):
-        raise ValueError(f"image_size must be two finite numbers > 0, got {image_size!r}")
-    diagonal = math.hypot(height, width)
+    diagonal = image_diagonal(image_size)
     # From the corners as they came: by way of hull units the slope of a distant box would overflow.
     gaps = ((a - b) / diagonal for a, b in zip(*pair.corners, strict=True))
     return Terms(pair.iou, tuple(norm_squared(gap).clamp(max=PENALTY_CEILING) for gap in gaps))
+
+
+def image_diagonal(image_size: tuple[float, float]) -> float:
+    """The diagonal of an image given as (height, width)."""
+    height, width = image_size
+    if not (0 < height < math.inf and 0 < width < math.inf):
+        raise ValueError(f"image_size must be two finite numbers > 0, got {image_size!r}")
+    return math.hypot(height, width)
 
 
 def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
@@ -110,8 +115,7 @@ def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
 
     ``version=2`` adds the non-monotonic weight ``3u·exp(−u²)``, ``u = 1.3·exp(−P)``.
     """
-    if version not in (1, 2):
-        raise ValueError(f"version must be 1 or 2, got {version!r}")
+    check_piou_version(version)
     shift = pair.low.abs() + pair.high.abs()
     far = shift > GAP_CEILING * pair.target
     gaps = bounded_ratio(shift.masked_fill(far, GAP_CEILING), pair.target.masked_fill(far, 1.0))
@@ -119,6 +123,12 @@ def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
     u = 1.3 * torch.exp(-mean_gap.detach())
     weight = 3.0 * u * torch.exp(-u.square()) if version == 2 else None
     return Terms(pair.iou, (-torch.expm1(-mean_gap.square()),), weight)
+
+
+def check_piou_version(version: int) -> None:
+    """Refuse a version that was never published."""
+    if version not in (1, 2):
+        raise ValueError(f"version must be 1 or 2, got {version!r}")
 
 
 def nwd(pair: PairGeometry, *, constant: float = 12.8) -> Terms:

@@ -215,7 +215,15 @@ def launch(
             BLOCK=block,
             num_warps=min(block // 32, 32) if single else _WARPS,
         )
+    _forget_globals()
     return (loss.sum() if reduce and not single else loss), grad
+
+
+def _forget_globals() -> None:
+    """Spare each launch Triton's comparison of the constants with those compiled: ours are fixed."""
+    constants = getattr(_fused_loss_kernel, "used_global_vals", None)
+    if constants:
+        constants.clear()
 
 
 def _on_device_of(boxes: Tensor) -> AbstractContextManager[Any]:

@@ -140,18 +140,20 @@ def arc_tangent(rise, run):
     return tl.where(steep, HALF_PI - angle, angle)
 
 
-def ciou(x, y, iou, alpha):
-    value, slope_x, slope_y = diou(x, y, alpha)
-    width, height = x.pred * x.shape, y.pred * y.shape
+def at_unit_size(width, height):
+    """Sides divided by the longer one, so that no product vanishes; an empty box stands upright."""
     longer = tl.maximum(width, height)
     per_longer = reciprocal(tl.maximum(longer, FLOOR))
-    # At unit size nothing vanishes below; an empty box stands upright, as in atan2(0, 1).
-    wide, tall = width * per_longer, tl.where(longer > 0, height * per_longer, 1.0)
-    target_wide, target_tall = x.target * x.shape, y.target * y.shape
-    target_tall = tl.where(tl.maximum(target_wide, target_tall) > 0, target_tall, 1.0)
-    # atan(wᵍ/hᵍ) − atan(w/h) as one angle, so that equal shapes give exactly 0.
-    sine = rounded_product(target_wide, tall) - rounded_product(target_tall, wide)
-    angle = arc_tangent(tl.abs(sine), tl.fma(target_tall, tall, target_wide * wide))
+    return width * per_longer, tl.where(longer > 0, height * per_longer, 1.0), longer, per_longer
+
+
+def ciou(x, y, iou, alpha):
+    value, slope_x, slope_y = diou(x, y, alpha)
+    wide, tall, longer, per_longer = at_unit_size(x.pred * x.shape, y.pred * y.shape)
+    target = at_unit_size(x.target * x.shape, y.target * y.shape)
+    # atan(wᵍ/hᵍ) − atan(w/h) as one angle, so that equal boxes give exactly 0.
+    sine = rounded_product(target[0], tall) - rounded_product(target[1], wide)
+    angle = arc_tangent(tl.abs(sine), tl.fma(target[1], tall, target[0] * wide))
     v = V_SCALE * angle * angle
     beta = v * reciprocal(tl.maximum(1.0 - iou + v, FLOOR))
     aspect, slope = powered(beta * v, alpha)
