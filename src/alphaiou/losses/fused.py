@@ -62,20 +62,8 @@ def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
     return name, float(settings[option])
 
 
-_NAMES = (
-    "iou",
-    "giou",
-    "diou",
-    "ciou",
-    "eiou",
-    "siou",
-    "mpdiou",
-    "shape_iou",
-    "piou",
-    "nwd",
-    "biou",
-)
-_KERNELS = {name: _with_parameter(name, {}) for name in _NAMES}
+#: The kinds that come with the package; those a user adds to the table have no kernel.
+_KERNELS = {name: _with_parameter(name, {}) for name in KINDS}
 
 
 def obstacle(
@@ -87,20 +75,28 @@ def obstacle(
     weight: Tensor | None,
 ) -> str | None:
     """Why the fused backend cannot serve this call; ``None`` if it can."""
-    others = [x for x in (target, weight, *alphas) if isinstance(x, Tensor)]
-    reasons = (
-        ("pred must be fp32, fp16 or bf16", pred.dtype not in _DTYPES),
-        ("target must be fp32, fp16 or bf16", target.dtype not in _DTYPES),
-        ("there are kernels for cuda and cpu only", pred.device.type not in _DEVICES),
-        ("all tensors must be on one device", any(x.device != pred.device for x in others)),
-        ("only pred may require a gradient", any(x.requires_grad for x in others)),
-        ("modifiers have no kernel", bool(modifiers)),
-        ("a kind of your own has no kernel", kernel_of(kind) is None),
-        ("torch.func transforms have no kernel", torch._C._are_functorch_transforms_active()),
-        ("forward-mode derivatives have no kernel", forward_ad._current_level >= 0),
-        ("Triton is missing (pip install triton)", pred.is_cuda and not _HAS_TRITON),
-    )
-    return next((reason for reason, holds in reasons if holds), None)
+    reason = None
+    if pred.dtype not in _DTYPES:
+        reason = "pred must be fp32, fp16 or bf16"
+    elif target.dtype not in _DTYPES:
+        reason = "target must be fp32, fp16 or bf16"
+    elif pred.device.type not in _DEVICES:
+        reason = "there are kernels for cuda and cpu only"
+    elif any(isinstance(x, Tensor) and x.device != pred.device for x in (target, weight, *alphas)):
+        reason = "all tensors must be on one device"
+    elif any(isinstance(x, Tensor) and x.requires_grad for x in (target, weight, *alphas)):
+        reason = "only pred may require a gradient"
+    elif modifiers:
+        reason = "modifiers have no kernel"
+    elif kernel_of(kind) is None:
+        reason = "a kind of your own has no kernel"
+    elif torch._C._are_functorch_transforms_active():
+        reason = "torch.func transforms have no kernel"
+    elif forward_ad._current_level >= 0:
+        reason = "forward-mode derivatives have no kernel"
+    elif pred.is_cuda and not _HAS_TRITON:
+        reason = "Triton is missing (pip install triton)"
+    return reason
 
 
 def fused_loss(

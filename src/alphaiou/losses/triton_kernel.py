@@ -184,8 +184,8 @@ def launch(
     """Loss (of the pairs, or its sum) and gradient, both already multiplied by ``scale``."""
     count = pred.numel() // 4
     single = reduce and count <= _SINGLE_BLOCK
-    block = triton.next_power_of_2(max(count, 32)) if single else _BLOCK
-    programs = triton.cdiv(count, block)
+    block = 1 << max(count - 1, 31).bit_length() if single else _BLOCK
+    programs = -(-count // block)
     loss_shape = (() if single else (programs,)) if reduce else pred.shape[:-1]
     loss = torch.empty(loss_shape, dtype=torch.float32, device=pred.device)
     grad = torch.empty(pred.shape if want_grad else 0, dtype=torch.float32, device=pred.device)
@@ -220,7 +220,7 @@ def launch(
 
 
 def _forget_globals() -> None:
-    """Spare each launch Triton's comparison of the constants with those compiled: ours are fixed."""
+    """Spare each launch the comparison of all constants with those compiled: ours are fixed."""
     constants = getattr(_fused_loss_kernel, "used_global_vals", None)
     if constants:
         constants.clear()
