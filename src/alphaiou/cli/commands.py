@@ -9,12 +9,14 @@ import tyro
 
 from alphaiou import __version__
 from alphaiou.cli import UsageError
+from alphaiou.cli.bench import Bench, run_bench
 from alphaiou.cli.curves import Curves, run_curves
 from alphaiou.cli.simulate import Simulate, run_simulate
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "curves": (Curves, run_curves),
     "simulate": (Simulate, run_simulate),
+    "bench": (Bench, run_bench),
 }
 
 

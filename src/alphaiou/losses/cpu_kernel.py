@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -37,17 +38,15 @@ def launch(
     weights = None if weight is None else weight.reshape(count)
     powers = [_spread(alpha, pred.shape[:-1]) for alpha in alphas]
     numbers = torch.tensor(parameter), torch.tensor(scale)
+    compute = _compiled(kind, box_cox, box_format)
     for start in range(0, count, _CHUNK):
         part = slice(start, start + _CHUNK)
-        part_loss, part_grad = _compiled()(
+        part_loss, part_grad = compute(
             _columns(boxes[part]),
             _columns(targets[part]),
             None if weights is None else weights[part],
             *(power[part] for power in powers),
             *numbers,
-            kind,
-            box_cox,
-            box_format,
         )
         loss[part] = part_loss
         if want_grad:
@@ -67,8 +66,11 @@ def _columns(boxes: Tensor) -> Tensor:
 
 
 @cache
-def _compiled() -> Any:  # noqa: ANN401
-    return torch.compile(_loss_and_gradient, dynamic=True)
+def _compiled(kind: str, box_cox: bool, box_format: str) -> Any:  # noqa: ANN401
+    # A code object of its own for each: torch.compile gives up on one compiled for too many cases.
+    code, scope = _loss_and_gradient.__code__.replace(), _loss_and_gradient.__globals__
+    compiled: Any = torch.compile(FunctionType(code, scope, f"fused_{kind}"), dynamic=True)
+    return partial(compiled, kind=kind, box_cox=box_cox, box_format=box_format)
 
 
 def _loss_and_gradient(

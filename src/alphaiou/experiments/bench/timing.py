@@ -1,0 +1,200 @@
+"""Timing: wall time from Python, time on the device, memory; all contenders in turn.
+
+Wall time is that of one call between two synchronisations. Device time, on CUDA, is that of one
+replay of the call recorded in a CUDA graph, many in a row between two events; a call that no graph
+can hold is queued many times between two events instead.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+Call = Callable[[], object]
+WARM_UP_CALLS = 3
+MOST_CALLS = 200
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one contender took in one cell, in milliseconds; ``error`` if it could not run."""
+
+    wall_ms: float | None = None
+    wall_ms_fastest: float | None = None
+    device_ms: float | None = None
+    device_how: str | None = None
+    calls: int = 0
+    peak_bytes: int | None = None
+    error: str | None = None
+
+
+def measure(
+    calls: Mapping[str, Call],
+    *,
+    device: torch.device,
+    repeats: int,
+    seconds: float,
+    capturable: Mapping[str, bool],
+) -> dict[str, Measurement]:
+    """Time calls side by side, one round of each after the other.
+
+    Args:
+        calls: What to time, by name.
+        device: Where the calls work.
+        repeats: Rounds; in each, everybody is timed once.
+        seconds: About how long to spend on each call, over all rounds.
+        capturable: Whether a CUDA graph may be tried.
+
+    Returns:
+        Medians over all rounds.
+    """
+    probes: dict[str, _Probe] = {}
+    results: dict[str, Measurement] = {}
+    for name, call in calls.items():
+        try:
+            probes[name] = _Probe(call, device, seconds / repeats, capturable[name])
+        except Exception as error:  # a peer that cannot run must not end the run
+            results[name] = Measurement(error=f"{type(error).__name__}: {error}".splitlines()[0])
+    names = list(probes)
+    for turn in range(repeats):
+        # A new order each round, so that nobody always runs in the wake of the same one.
+        start = turn % max(len(names), 1)
+        for name in names[start:] + names[:start]:
+            probes[name].sample()
+    return {name: results[name] if name in results else probes[name].result() for name in calls}
+
+
+@dataclass
+class _Probe:
+    """One call, warmed up, with its samples."""
+
+    call: Call
+    device: torch.device
+    seconds: float
+    capturable: bool
+    walls: list[float] = field(default_factory=list)
+    on_device: list[float] = field(default_factory=list)
+    replay: Call | None = None
+    peak: int | None = None
+
+    def __post_init__(self) -> None:
+        for _ in range(WARM_UP_CALLS):
+            self.call()
+        once = min(self._wall() for _ in range(2))
+        # Half of the time for the wall clock, half for the device.
+        self.batch = max(1, min(MOST_CALLS, int(self.seconds / 2 / once)))
+        if self.device.type == "cuda":
+            self.peak = peak_bytes(self.call, self.device)
+            self.replay = captured(self.call) if self.capturable else None
+            self.queue = max(5, self.batch)
+
+    def _wall(self) -> float:
+        synchronise(self.device)
+        start = time.perf_counter()
+        self.call()
+        synchronise(self.device)
+        return time.perf_counter() - start
+
+    def sample(self) -> None:
+        self.walls += [self._wall() for _ in range(self.batch)]
+        if self.device.type == "cuda":
+            self.on_device.append(device_seconds(self.replay or self.call, self.queue))
+
+    def result(self) -> Measurement:
+        wall = 1e3 * statistics.median(self.walls)
+        how = "wall"
+        if self.device.type == "cuda":
+            how = "graph" if self.replay else "queue"
+        return Measurement(
+            wall_ms=wall,
+            wall_ms_fastest=1e3 * min(self.walls),
+            device_ms=1e3 * statistics.median(self.on_device) if self.on_device else wall,
+            device_how=how,
+            calls=len(self.walls),
+            peak_bytes=self.peak,
+        )
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the device has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def device_seconds(call: Call, count: int) -> float:
+    """Seconds between two CUDA events for each of ``count`` calls in a row."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    call()  # the queue is never empty when the first event is reached
+    start.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3 / count
+
+
+def captured(call: Call) -> Call | None:
+    """A replay of the call as a CUDA graph; None if it cannot be recorded."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP_CALLS):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except RuntimeError:
+        return None
+    replay: Call = graph.replay
+    return replay
+
+
+def peak_bytes(call: Call, device: torch.device) -> int:
+    """The most memory that a call holds beyond what was there before, its results included."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    kept = call()
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    del kept
+    return peak
+
+
+def copy_bandwidth(device: torch.device, *, megabytes: int = 512, repeats: int = 20) -> float:
+    """Bytes a second that a copy from memory to memory reads and writes."""
+    source = torch.ones(megabytes << 18, device=device)
+    target = torch.empty_like(source)
+    times = []
+    for turn in range(repeats + WARM_UP_CALLS):
+        synchronise(device)
+        if device.type == "cuda":
+            seconds = device_seconds(lambda: target.copy_(source), 10)
+        else:
+            start = time.perf_counter()
+            target.copy_(source)
+            seconds = time.perf_counter() - start
+        if turn >= WARM_UP_CALLS:
+            times.append(seconds)
+    return 2 * source.nbytes / statistics.median(times)
+
+
+@contextmanager
+def no_garbage_collection(*, collect: bool) -> Iterator[None]:
+    """Keep Python from tidying up in the middle of a measurement."""
+    if collect:
+        gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

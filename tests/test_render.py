@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import pytest
+
+from alphaiou.experiments import tables
+from alphaiou.experiments.bench.record import write_record
+from alphaiou.experiments.render import documents, main, rendered
+from tests.records import fuzz_record, losses_record
+
+ROOT = Path(__file__).parents[1]
+MARK = "<!-- record: benchmarks/losses-cuda.json losses -->"
+END = "<!-- end record -->"
+
+
+def cells_of(table):
+    """The cells of a Markdown table, line by line, without the ruler."""
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert len({len(line) for line in lines}) == 1
+    return [lines[0], *lines[2:]]
+
+
+def test_losses_table():
+    head, small, large = cells_of(tables.losses_table(losses_record()))
+    assert head == [
+        *("loss", "pairs", "ours, fused", "ours, reference", "textbook, eager"),
+        *("textbook, torch.compile", "torchvision", "× torchvision", "× best of others"),
+    ]
+    numbers = ["0.250 ms", "5.00 ms", "4.00 ms", "1.00 ms", "10.0 ms", "40×", "4.0×"]
+    assert small == ["α-CIoU (α=3)", "1,024", *numbers]
+    assert large[1:4] == ["4,194,304", "2.00 ms", "40.0 ms"]
+
+
+def test_losses_table_on_the_device_marks_what_was_queued():
+    _, small, _ = cells_of(tables.losses_table(losses_record(), clock="device"))
+    assert small[2] == "0.125 ms"
+    assert small[6] == "5.00 ms*"
+
+
+def test_kinds_table_has_every_kind_of_ours():
+    head, ciou, shape = cells_of(tables.kinds_table(losses_record()))
+    assert head[1] == "wall, 1,024 pairs"
+    assert ciou == ["α-CIoU (α=3)", "0.250 ms", "2.00 ms", "1.00 ms", "75%", "36"]
+    assert shape[0] == "α-Shape-IoU (α=3)"
+    on_cpu = losses_record() | {"device_type": "cpu"}
+    assert len(cells_of(tables.kinds_table(on_cpu))[0]) == 4
+
+
+def test_precision_and_memory_tables():
+    _, *lines = cells_of(tables.precision_table(losses_record()))
+    assert lines[0] == ["1,024", "fp32", "3", "0.250 ms", "0.125 ms", "75%"]
+    _, memory = cells_of(tables.memory_table(losses_record()))
+    assert memory == ["α-CIoU (α=3)", *["36"] * 5]
+
+
+def test_setup_line():
+    assert tables.setup_line(losses_record()) == (
+        "NVIDIA H200 (a copy in memory: 4,290 GB/s); python 3.12.1, alphaiou 0.1, torch 2.11; "
+        "2026-01-02."
+    )
+    stopped = tables.setup_line(fuzz_record() | {"complete": False, "device_type": "cpu"})
+    assert "16 threads" in stopped
+    assert "stopped" in stopped
+
+
+def test_fuzz_tables():
+    _, ours, theirs = cells_of(tables.fuzz_table(fuzz_record()))
+    assert ours == ["CIoU", "2,000", "0", "0", "800", "0", "0", "360"]
+    assert theirs == ["CIoU, torchvision", "1,000", "70", "150", "400", "20", "50", "2.5e+24"]
+    _, total, _ = cells_of(tables.fuzz_total_table(fuzz_record()))
+    assert total == ["ours, 1 losses, every α", "2,000", "0", "0", "800", "0", "0"]
+    _, agreement = cells_of(tables.agreement_table(fuzz_record()))
+    assert agreement == ["CIoU", "50%", "1e-06", "3e-05", "2e-03", "–"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1234.4, "1,234"), (123.4, "123"), (12.34, "12.3"), (1.234, "1.23"), (0.01234, "0.0123")],
+)
+def test_figures(value, text):
+    assert tables.figures(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (0.45, "0.45×"), (9.96, "10.0×"), (44, "44×")]
+)
+def test_times(value, text):
+    assert tables.times(value) == text
+
+
+def test_a_block_is_replaced_and_the_rest_is_left_alone(tmp_path):
+    write_record(losses_record(), tmp_path / "benchmarks" / "losses-cuda.json")
+    text = f"before\n\n{MARK}\nold\n{END}\n\nafter 1 < 2\n"
+    new = rendered(text, tmp_path)
+    table = tables.losses_table(losses_record())
+    assert new == f"before\n\n{MARK}\n{table}\n{END}\n\nafter 1 < 2\n"
+    assert rendered(new, tmp_path) == new
+
+
+def test_an_empty_block_and_one_without_a_record(tmp_path):
+    new = rendered(f"{MARK}\n{END}\n", tmp_path)
+    missing = "*No record yet: `alphaiou bench losses` writes `benchmarks/losses-cuda.json`.*"
+    assert new == f"{MARK}\n{missing}\n{END}\n"
+    assert rendered(new, tmp_path) == new
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{MARK}\nno end\n", "has no partner"),
+        (f"{END}\n", "has no partner"),
+        (f"{MARK}\n{MARK}\n{END}\n", "has no partner"),
+        (f"<!-- record: benchmarks/x.json -->\n{END}\n", "has no partner"),
+        (f"<!-- record: benchmarks/x.json speed -->\n{END}\n", "no table 'speed'; there are setup"),
+    ],
+)
+def test_a_wrong_mark_is_an_error_that_says_what_is_wrong(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        rendered(text, tmp_path)
+
+
+def test_the_command_writes_and_the_check_tells(tmp_path, capsys):
+    write_record(losses_record(), tmp_path / "benchmarks" / "losses-cuda.json")
+    for path in (tmp_path / "README.md", tmp_path / "docs" / "a.md"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{MARK}\n{END}\n")
+    assert main(["--check"], tmp_path) == 1
+    err = capsys.readouterr().err
+    assert "README.md is out of date" in err
+    assert "a.md is out of date" in err
+    assert main([], tmp_path) == 0
+    assert main(["--check"], tmp_path) == 0
+    assert main(["--speed"], tmp_path) == 2
+    (tmp_path / "README.md").write_text(f"{MARK}\n")
+    assert main([], tmp_path) == 2
+    assert "README.md" in capsys.readouterr().err
+
+
+def test_the_documents_of_this_repository_are_up_to_date(capsys):
+    assert documents(ROOT)
+    assert main(["--check"], ROOT) == 0, capsys.readouterr().err

@@ -1,0 +1,192 @@
+"""The shapes in the signatures, executed: the package under jaxtyping's import hook.
+
+The hook must be there before the package is imported: the battery below runs once, in a process of
+its own (`python tests/test_shapes.py`), and its tests read what came of each call.
+"""
+
+import json
+import subprocess
+import sys
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Compiled from their source or their bare signature by torch or Triton: they take no decorator.
+COMPILED = {"fused", "cpu_kernel", "triton_kernel", "dialect", "analytic"}
+
+
+def hooked_modules():
+    """Every module with code of its own, but those that are compiled."""
+    (root,) = map(Path, find_spec("alphaiou").submodule_search_locations)
+    paths = (path.relative_to(root).with_suffix("") for path in root.rglob("*.py"))
+    return [
+        ".".join(("alphaiou", *path.parts))
+        for path in paths
+        if not path.name.startswith("__") and not COMPILED & set(path.parts)
+    ]
+
+
+def calls():
+    """Calls that must pass, by name; alphaiou is imported here, under the hook."""
+    import torch
+
+    import alphaiou
+    from alphaiou import AlphaIoULoss, AlphaSchedule, Terms, Wise, alpha_iou_loss, properties
+    from alphaiou.losses import modifiers, simulate, terms
+
+    torch.manual_seed(0)
+    pred, target = (boxes + torch.tensor([0.0, 0, 1, 1]) for boxes in torch.rand(2, 6, 4))
+    loss = partial(alpha_iou_loss, pred, target)
+    kinds = {kind: partial(loss, kind=kind) for kind in alphaiou.KINDS}
+    kinds |= {
+        "piou 2": partial(loss, kind=partial(terms.piou, version=2)),
+        "mpdiou in image": partial(loss, kind=partial(terms.mpdiou, image_size=(640.0, 480.0))),
+        "own": partial(loss, kind=lambda pair: Terms(pair.iou, (pair.hull_gap(),))),
+    }
+    modified = {name: partial(loss, kind="ciou", modifiers=(name,)) for name in alphaiou.MODIFIERS}
+    modified |= {
+        "all": partial(loss, kind="diou", modifiers=tuple(alphaiou.MODIFIERS)),
+        "shares": partial(
+            loss, modifiers=[partial(modifiers.rectified, powers=(1.0, 2.0), shares=(0.5, 0.5))]
+        ),
+        "wise 2": partial(loss, modifiers=[Wise(2)]),
+    }
+    options = {
+        "weight": {"weight": torch.rand(6)},
+        "whole weights": {"weight": torch.arange(6)},
+        "mask as weight": {"weight": torch.arange(6) > 2},
+        "one weight": {"weight": torch.rand(())},
+        "a weight that broadcasts": {"weight": torch.rand(1)},
+        "alpha": {"alpha": torch.rand(6), "penalty_alpha": torch.rand(()) + 1.0},
+        "box cox": {"alpha": 0.5, "box_cox": True},
+        "log": {"alpha": 0.0},
+        "mean": {"reduction": "mean"},
+        "sum": {"reduction": "sum"},
+        "avg_factor": {"reduction": "mean", "avg_factor": 3.0},
+        "avg_factor tensor": {"reduction": "mean", "avg_factor": torch.tensor(3.0)},
+        **{name: {"box_format": name} for name in ("xywh", "cxcywh")},
+    }
+    optional = {name: partial(loss, kind="ciou", **some) for name, some in options.items()}
+    shaped = {}
+    for shape in ((4,), (0, 4), (1, 4), (2, 3, 4)):
+        boxes = torch.rand(shape)
+        ones = torch.ones(shape[:-1])
+        shaped[f"loss {shape}"] = partial(alpha_iou_loss, boxes, boxes, kind="siou", weight=ones)
+        shaped[f"box_iou {shape}"] = partial(alphaiou.box_iou, boxes, boxes, kind="ciou")
+        shaped[f"convert {shape}"] = partial(alphaiou.convert_boxes, boxes, "xyxy", "cxcywh")
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int64):
+        boxes = pred.to(dtype)
+        shaped[f"loss {dtype}"] = partial(alpha_iou_loss, boxes, boxes, kind="ciou")
+        shaped[f"convert {dtype}"] = partial(alphaiou.convert_boxes, boxes, "xywh", "xyxy")
+    similar = {}
+    for kind in ("iou", "giou", "diou", "ciou"):
+        similar[f"box_iou {kind}"] = partial(alphaiou.box_iou, pred, target, kind=kind)
+        similar[f"pairwise {kind}"] = partial(alphaiou.pairwise_iou, pred, target[:3], kind=kind)
+    similar["pairwise empty"] = partial(alphaiou.pairwise_iou, pred[:0], target)
+    modules = {
+        "module": lambda: AlphaIoULoss("ciou", 3.0)(pred, target, torch.rand(6)),
+        "module avg_factor": lambda: AlphaIoULoss("ciou")(pred, target, avg_factor=2.0),
+        "schedule": lambda: AlphaIoULoss("diou", AlphaSchedule(1.0, 3.0)).set_progress(0.5),
+        "wise": lambda: AlphaIoULoss(modifiers=("wise_v2", "wise_v3"))(pred, target),
+    }
+    iou, alpha = torch.rand(3, 1), torch.rand(2) + 1.0
+    weights = {}
+    for name in properties.__all__:
+        function = getattr(properties, name)
+        arguments = ((0.5, 3.0), (iou, 3.0), (0.5, alpha), (iou, alpha))
+        for number, both in enumerate(arguments):
+            some = both[1:] if name == "turning_point" else both
+            weights[f"{name} {number}"] = partial(function, *some)
+    settings = simulate.SimulationSettings(points=3, iterations=2)
+    in_cxcywh = partial(alpha_iou_loss, box_format="cxcywh")
+    descent = partial(simulate.simulate, in_cxcywh, settings, points_per_chunk=2)
+    return {
+        **kinds,
+        **{f"modifier {name}": call for name, call in modified.items()},
+        **optional,
+        **shaped,
+        **similar,
+        **modules,
+        **weights,
+        "simulate": descent,
+        "vmap": lambda: torch.func.vmap(alpha_iou_loss)(pred, target),
+    }
+
+
+def wrong_calls():
+    """Calls that only the hook, or the hook first, refuses."""
+    import torch
+
+    import alphaiou
+    from alphaiou import boxes
+
+    some, flat = torch.rand(6, 4), torch.rand(6, 3)
+    return {
+        "five numbers a box": partial(alphaiou.alpha_iou_loss, torch.rand(6, 5), torch.rand(6, 5)),
+        "unequal batches": partial(alphaiou.alpha_iou_loss, some, some[:3]),
+        "module": partial(alphaiou.AlphaIoULoss(), some, some[:3]),
+        "box_iou": partial(alphaiou.box_iou, some, flat),
+        "pairwise of a batch": partial(alphaiou.pairwise_iou, some[None], some),
+        "convert": partial(alphaiou.convert_boxes, flat, "xyxy", "xywh"),
+        "a list": partial(alphaiou.box_iou, some.tolist(), some),
+        "vectors of three": partial(boxes.norm_squared, flat),
+        "whole vectors": partial(boxes.area, torch.ones(6, 2, dtype=torch.int64)),
+        "terms of two lengths": partial(alphaiou.Terms, torch.rand(6), (torch.rand(5),)),
+    }
+
+
+def main():
+    from jaxtyping import install_import_hook
+
+    install_import_hook(hooked_modules(), "beartype.beartype")
+    outcomes = {}
+    for group in (calls, wrong_calls):
+        outcomes[group.__name__] = results = {}
+        for name, call in group().items():
+            try:
+                call()
+            except Exception as error:
+                results[name] = [type(error).__name__, str(error)[:2000]]
+            else:
+                results[name] = None
+    print(json.dumps(outcomes))
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    command = [sys.executable, "-W", "error", __file__]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_every_module_with_shapes_is_hooked():
+    hooked = set(hooked_modules())
+    assert {f"alphaiou.{name}" for name in ("boxes", "numerics", "properties")} <= hooked
+    assert "alphaiou.losses.formula" in hooked
+    for path in (ROOT / "src/alphaiou").rglob("*.py"):
+        if "jaxtyping" in path.read_text(encoding="utf-8"):
+            module = path.relative_to(ROOT / "src").with_suffix("")
+            assert ".".join(module.parts) in hooked
+
+
+def test_right_shapes_pass(outcomes):
+    assert len(outcomes["calls"]) > 80
+    failed = {name: error for name, error in outcomes["calls"].items() if error}
+    assert not failed
+
+
+def test_wrong_shapes_are_refused(outcomes):
+    passed = {
+        name: error
+        for name, error in outcomes["wrong_calls"].items()
+        if not error or error[0] != "TypeCheckError"
+    }
+    assert not passed
+
+
+if __name__ == "__main__":
+    main()
