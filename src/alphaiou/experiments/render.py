@@ -76,7 +76,7 @@ def _block(block: re.Match[str], root: Path) -> str:
     if table not in TABLES:
         raise ValueError(f"no table {table!r}; there are {', '.join(TABLES)}")
     path = root / name
-    if path.is_file():
+    if path.exists():
         body = TABLES[table](read_record(path))
     else:
         task = path.stem.partition("-")[0]

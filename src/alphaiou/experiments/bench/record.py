@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import json
 import platform
@@ -58,7 +59,12 @@ def write_record(record: Record, path: Path) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record."""
+    """Read a record: JSON, a CSV as its rows, or a folder of CSVs by their names."""
+    if path.is_dir():
+        return {"tables": {part.stem: read_record(part)["rows"] for part in path.glob("*.csv")}}
+    if path.suffix == ".csv":
+        with path.open(newline="") as file:
+            return {"rows": list(csv.DictReader(file))}
     record: Record = json.loads(path.read_text())
     return record
 

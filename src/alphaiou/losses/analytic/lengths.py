@@ -159,7 +159,8 @@ def corner_slopes(slope, low, high, target_low, target_high):
     scale = unit_scale(tl.maximum(high, target_high) - tl.minimum(low, target_low))
     to_high = of_smaller(high, target_high, met, slope.hull) + slope.pred + slope.high
     to_low = slope.low - of_smaller(target_low, low, met, slope.hull) - slope.pred
-    return to_low * scale, to_high * scale
+    # Rounded before they meet again: the slopes of an inverted box cancel exactly.
+    return rounded_product(to_low, scale), rounded_product(to_high, scale)
 
 
 def added(a, b):

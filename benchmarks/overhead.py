@@ -1,0 +1,72 @@
+"""Where the time of a small call goes on CUDA: 1,024 pairs, forward and backward, in microseconds.
+
+``PYTHONPATH=src python benchmarks/overhead.py | tee benchmarks/overhead-cuda.txt``
+"""
+
+import time
+
+import torch
+from torchvision.ops import complete_box_iou_loss
+
+from alphaiou import alpha_iou_loss
+from alphaiou.losses import triton_kernel
+
+PAIRS = 1024
+
+
+def median_us(call, *, synchronised, calls=300):
+    """The median time of a call, waiting for the device after each, or not."""
+    for _ in range(30):
+        call()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(calls):
+        start = time.perf_counter()
+        call()
+        if synchronised:
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    torch.cuda.synchronize()
+    return 1e6 * sorted(times)[calls // 2]
+
+
+def main():
+    pred = 100 * torch.rand(PAIRS, 4, device="cuda")
+    pred[:, 2:] += pred[:, :2] + 1
+    target = pred + 10 * torch.randn_like(pred)
+    leaf = pred.clone().requires_grad_()
+    settings = {"kind": "ciou", "parameter": 0.0, "box_cox": False, "box_format": "xyxy"}
+    settings |= {"scale": 1.0, "reduce": True, "want_grad": True}
+    number, gradient = torch.ones((), device="cuda"), torch.ones_like(pred)
+
+    def ours():
+        return alpha_iou_loss(leaf, target, kind="ciou", reduction="mean")
+
+    def theirs():
+        return complete_box_iou_loss(leaf, target, reduction="mean")
+
+    kept = ours()
+    rows = {
+        "torchvision CIoU, forward + backward": (lambda: torch.autograd.grad(theirs(), leaf), True),
+        "ours, forward + backward": (lambda: torch.autograd.grad(ours(), leaf), True),
+        "for comparison: x.sum(), forward + backward": (
+            lambda: torch.autograd.grad(leaf.sum(), leaf),
+            True,
+        ),
+        "ours, backward alone": (lambda: torch.autograd.grad(kept, leaf, retain_graph=True), True),
+        "ours, forward, not waiting": (ours, False),
+        "  of it: launch with its two allocations": (
+            lambda: triton_kernel.launch(pred, target, None, (3.0, 3.0), **settings),
+            False,
+        ),
+        "  one torch.empty": (lambda: torch.empty((), device="cuda"), False),
+        "  the multiplication of the backward pass": (lambda: gradient * number, False),
+    }
+    print(torch.cuda.get_device_name(), "torch", torch.__version__)
+    for _ in range(3):
+        for name, (call, synchronised) in rows.items():
+            print(f"{median_us(call, synchronised=synchronised):8.1f} us  {name}")
+
+
+if __name__ == "__main__":
+    main()
