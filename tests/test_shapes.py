@@ -176,7 +176,7 @@ def test_every_module_with_shapes_is_hooked():
 def test_right_shapes_pass(outcomes):
     assert len(outcomes["calls"]) > 80
     failed = {name: error for name, error in outcomes["calls"].items() if error}
-    assert not failed
+    assert not failed, json.dumps(failed, indent=1)
 
 
 def test_wrong_shapes_are_refused(outcomes):
@@ -185,7 +185,7 @@ def test_wrong_shapes_are_refused(outcomes):
         for name, error in outcomes["wrong_calls"].items()
         if not error or error[0] != "TypeCheckError"
     }
-    assert not passed
+    assert not passed, json.dumps(passed, indent=1)
 
 
 if __name__ == "__main__":

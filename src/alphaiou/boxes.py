@@ -113,8 +113,8 @@ class PairGeometry:
 
 
 def pair_geometry(
-    pred: Num[Tensor, "*batch 4"],
-    target: Num[Tensor, "*batch 4"],
+    pred: Num[Tensor, "*#batch 4"],
+    target: Num[Tensor, "*#batch 4"],
     box_format: BoxFormat = "xyxy",
     valid: Bool[Tensor, "*batch"] | None = None,
 ) -> PairGeometry:

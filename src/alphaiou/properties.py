@@ -9,7 +9,7 @@ float out. The limits IoU → 0, IoU → 1 and α → 1 are exact, and gradients
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Protocol, overload
+from typing import Protocol, overload, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 
+@runtime_checkable
 class _Weight(Protocol):
     """A weight of (IoU, α): a float for floats, a tensor as soon as one of them is a tensor."""
 

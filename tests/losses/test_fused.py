@@ -56,8 +56,9 @@ def test_kernel_of_the_cpu():
     pred, target = (encode(b, "cxcywh").float() for b in generic_pairs(133, seed=1))
     weight = torch.arange(133) % 3
     holes = pred.masked_fill((weight == 0)[:, None], torch.nan)
-    check(holes, target, alpha=torch.linspace(0, 5, 133), weight=weight, **options)
-    check(pred[:50], target[:50], alpha=3.0, weight=weight[:50] + 1, **options)
+    for alpha in (0.0, 0.5, 3.0):
+        check(holes, target, alpha=alpha, weight=weight, **options)
+    check(pred[:50], target[:50], alpha=2.0, weight=weight[:50] + 1, **options)
     same = loss_and_gradient(
         target, target.clone(), alpha=0.5, weight=weight, backend="fused", **options
     )

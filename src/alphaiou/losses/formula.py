@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Num, Shaped
 from torch import Tensor
 
 from alphaiou.boxes import (
@@ -38,7 +38,7 @@ def alpha_iou_loss(
     box_cox: bool = False,
     box_format: BoxFormat = "xyxy",
     modifiers: Sequence[str | Modifier] = (),
-    weight: Num[Tensor, "*pairs"] | None = None,
+    weight: Shaped[Tensor, "*pairs"] | None = None,
     reduction: Reduction = "none",
     avg_factor: float | Tensor | None = None,
     backend: Backend = "auto",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any
 
 import torch
@@ -39,17 +40,29 @@ def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
     return None
 
 
+#: The kinds with a kernel in ``analytic``; a new row of the table has none until it is named here.
+_KERNEL_KINDS = (
+    *("iou", "giou", "diou", "ciou", "eiou", "siou"),
+    *("mpdiou", "shape_iou", "piou", "nwd", "biou"),
+)
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    name: {
+        option.name: option.default
+        for option in signature(getattr(terms, name)).parameters.values()
+        if option.kind is option.KEYWORD_ONLY
+    }
+    for name in _KERNEL_KINDS
+}
 #: Kinds with a number as their parameter, and whether it must be more than 0.
 _NUMBERS = {"shape_iou": ("scale", False), "nwd": ("constant", True), "biou": ("beta", True)}
 
 
 def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
     """Refuses what the reference would refuse."""
-    known: dict[str, Any] = getattr(terms, name).__kwdefaults__ or {}
     for option in options:
-        if option not in known:
+        if option not in _DEFAULTS[name]:
             raise TypeError(f"{name}() got an unexpected keyword argument {option!r}")
-    settings = known | options
+    settings = _DEFAULTS[name] | options
     if name == "mpdiou" and settings["image_size"] is not None:
         return "mpdiou_in_image", terms.image_diagonal(settings["image_size"])
     if name == "piou":
@@ -62,8 +75,7 @@ def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
     return name, float(settings[option])
 
 
-#: The kinds that come with the package; those a user adds to the table have no kernel.
-_KERNELS = {name: _with_parameter(name, {}) for name in KINDS}
+_KERNELS = {name: _with_parameter(name, {}) for name in _KERNEL_KINDS}
 
 
 def obstacle(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Num
+from jaxtyping import Float, Num, Shaped
 from torch import Tensor, nn
 
 from alphaiou.boxes import BoxFormat, check_box_format, check_choice
@@ -72,7 +72,7 @@ class AlphaIoULoss(nn.Module):
         self,
         pred: Num[Tensor, "*batch 4"],
         target: Num[Tensor, "*batch 4"],
-        weight: Num[Tensor, "*pairs"] | None = None,
+        weight: Shaped[Tensor, "*pairs"] | None = None,
         avg_factor: float | Tensor | None = None,
     ) -> Float[Tensor, "*reduced"]:
         """The loss of aligned boxes."""

@@ -69,9 +69,9 @@ class SimulationResult:
 
     points: Float[Tensor, "points 2"]
     """Where the anchors lay."""
-    error: Float[Tensor, " iterations+1"]
+    error: Float[Tensor, " steps"]
     """Mean error of a case."""
-    iou: Float[Tensor, " iterations+1"]
+    iou: Float[Tensor, " steps"]
     """Mean IoU with the target."""
     final_error: Float[Tensor, " points"]
     """Mean error at the end, by the point at which the anchors lay."""
@@ -88,8 +88,8 @@ class Descent:
     boxes: Float[Tensor, "*batch 4"]
     errors: Float[Tensor, "*batch"]
     ious: Float[Tensor, "*batch"]
-    total_error: Float[Tensor, " iterations+1"]
-    total_iou: Float[Tensor, " iterations+1"]
+    total_error: Float[Tensor, " steps"]
+    total_iou: Float[Tensor, " steps"]
 
 
 def simulate(
