@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from alphaiou.experiments import tables
-from alphaiou.experiments.bench.record import write_record
+from alphaiou.experiments.bench.record import read_record, write_record
 from alphaiou.experiments.render import documents, main, rendered
 from tests.records import fuzz_record, losses_record
 
@@ -138,3 +138,22 @@ def test_the_command_writes_and_the_check_tells(tmp_path, capsys):
 def test_the_documents_of_this_repository_are_up_to_date(capsys):
     assert documents(ROOT)
     assert main(["--check"], ROOT) == 0, capsys.readouterr().err
+
+
+def test_tables_of_the_simulation(tmp_path):
+    head = "loss,mean_iou,share_iou_over_0.5,total_error\n"
+    (tmp_path / "near.csv").write_text(head + "iou,0.5,0.25,1234.4\nciou:3:1,0.75,1,2\n")
+    record = read_record(tmp_path / "near.csv")
+    assert tables.TABLES["simulation"](record).splitlines() == [
+        "| loss | mean IoU | IoU > 0.5 | total error |",
+        "| --- | ---: | ---: | ---: |",
+        "| IoU | 0.500 | 25.0% | 1,234 |",
+        "| α-CIoU (α=3, α₂=1) | 0.750 | 100.0% | 2 |",
+    ]
+    for name in ("published", "equal-slope", "near-equal-slope"):
+        (tmp_path / f"{name}.csv").write_text(head + "iou,0.125,0,1\nciou:3:1,1,0,1\n")
+    lines = tables.TABLES["simulation-variants"](read_record(tmp_path)).splitlines()
+    assert lines[2:] == [
+        "| IoU | 0.125 | 0.125 | 0.500 | 0.125 |",
+        "| α-CIoU (α=3, α₂=1) | 1.000 | 1.000 | 0.750 | 1.000 |",
+    ]

@@ -263,8 +263,6 @@ def simulation_variants_table(record: Record) -> str:
 
 
 TABLES: dict[str, Callable[[Record], str]] = {
-    "simulation": simulation_table,
-    "simulation-variants": simulation_variants_table,
     "setup": setup_line,
     "losses": losses_table,
     "losses-device": lambda record: losses_table(record, clock="device"),
@@ -275,6 +273,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "fuzz": fuzz_table,
     "fuzz-total": fuzz_total_table,
     "agreement": agreement_table,
+    "simulation": simulation_table,
+    "simulation-variants": simulation_variants_table,
 }
 
 
