@@ -6,10 +6,12 @@ the same functions (``cpu_kernel.py``). Second derivatives go back to the refere
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from inspect import signature
+from shutil import which
 from typing import Any
 
 import torch
@@ -24,6 +26,7 @@ from alphaiou.numerics import Alpha, check_number
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _DEVICES = ("cuda", "cpu")
 _HAS_TRITON = find_spec("triton") is not None
+_HAS_COMPILER = any(map(which, (os.environ.get("CXX") or "g++", "g++", "clang++", "cl")))
 
 
 def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
@@ -108,6 +111,8 @@ def obstacle(
         reason = "forward-mode derivatives have no kernel"
     elif pred.is_cuda and not _HAS_TRITON:
         reason = "Triton is missing (pip install triton)"
+    elif not pred.is_cuda and not _HAS_COMPILER:
+        reason = "the CPU kernel needs a C++ compiler (g++, clang++ or cl; or name one in CXX)"
     return reason
 
 
@@ -199,22 +204,8 @@ _fused_loss = torch.library.custom_op("alphaiou::fused_loss", _launch, mutates_a
 
 
 @_fused_loss.register_fake
-def _shapes(
-    pred: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    alpha_each: Tensor | None,
-    penalty_alpha_each: Tensor | None,
-    alpha: float,
-    penalty_alpha: float,
-    kind: str,
-    parameter: float,
-    box_cox: bool,
-    box_format: str,
-    scale: float,
-    reduce: bool,
-    want_grad: bool,
-) -> tuple[Tensor, Tensor]:
+def _shapes(pred: Tensor, *others: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    reduce, want_grad = others[-2:]
     loss = pred.new_empty(() if reduce else pred.shape[:-1], dtype=torch.float32)
     return loss, pred.new_empty(pred.shape if want_grad else 0, dtype=torch.float32)
 
