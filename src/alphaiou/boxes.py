@@ -46,16 +46,12 @@ class PairGeometry:
     """``|B ∩ Bᵍ| / |B ∪ Bᵍ|``."""
     unit: Float[Tensor, "*batch 2"]
     """One unit in units of the input: the sides of the hull."""
+    shape: Float[Tensor, "*batch 2"]
+    """The hull's sides as shares of the longer one: multiply by it to compare x with y."""
     corners: tuple[Corners, Corners]
     """Lower and upper corners of prediction and target, as computed from the input."""
     valid: Bool[Tensor, "*batch"] | None = None
     """Which pairs count; the others hold stand-ins."""
-
-    @property
-    def shape(self) -> Float[Tensor, "*batch 2"]:
-        """The hull's sides as shares of the longer one: multiply by it to compare x with y."""
-        longer = self.unit.amax(-1, keepdim=True)
-        return self.unit / longer.clamp(min=safe_floor(longer.dtype))
 
     @property
     def growth(self) -> Float[Tensor, "*batch 2"]:
@@ -264,7 +260,8 @@ def _geometry(pred: Corners, target: Corners, valid: Tensor | None) -> PairGeome
     overlap = torch.minimum(high, target_high) - torch.maximum(low, target_low)
     unit = hull.detach()
     # Where both boxes are flat and in one place, the axis says nothing: it counts as one full unit.
-    is_flat = unit < safe_floor(unit.dtype)
+    floor = safe_floor(unit.dtype)
+    is_flat = unit < floor
     flat, span = is_flat.to(unit.dtype), unit.masked_fill(is_flat, math.inf)
     pred_sides, target_sides = (high - low) / span + flat, (target_high - target_low) / span + flat
     # Not clamp: torch releases disagree about its gradient at 0, where boxes touch or are empty.
@@ -279,6 +276,7 @@ def _geometry(pred: Corners, target: Corners, valid: Tensor | None) -> PairGeome
         high=(high - target_high) / span,
         iou=_iou(area(overlap_sides), area(pred_sides), area(target_sides)),
         unit=unit,
+        shape=unit / torch.maximum(unit[..., :1], unit[..., 1:]).clamp(min=floor),
         corners=(pred, target),
         valid=valid,
     )
