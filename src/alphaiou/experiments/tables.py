@@ -197,6 +197,9 @@ def fuzz_total_table(record: Record) -> str:
     return markdown(head, rows, left=1)
 
 
+_OFF_EVERYWHERE = ("value_off_all", "gradient_off_all")
+
+
 def agreement_table(record: Record) -> str:
     """How far fp32 is from float64, a line a loss of ours, over all powers."""
     lines = []
@@ -204,11 +207,17 @@ def agreement_table(record: Record) -> str:
         own = [r for r in record["rows"] if r["test"] == "agreement" and r["kind"] == line.kind]
         if not (line.ours and own):
             continue
-        part = sum(r["comparable"] for r in own) / sum(r["pairs"] for r in own)
+        pairs = sum(r["pairs"] for r in own)
+        part = sum(r["comparable"] for r in own) / pairs
+        everywhere = [sum(r[key] for r in own) / pairs for key in _OFF_EVERYWHERE]
         errors = (line.value_error, line.gradient_error, line.off, line.log_gradient_error)
-        lines.append([DISPLAY_NAMES[line.kind], f"{part:.0%}", *map(small_number, errors)])
+        lines.append(
+            [DISPLAY_NAMES[line.kind], f"{part:.0%}", *map(small_number, errors)]
+            + [f"{share:.1%}" for share in everywhere]
+        )
     head = ["loss", "comparable pairs", "error of the value", "error of the gradient, α > 0"]
     head += ["share of gradients off by more than 1e-4", "error of the gradient, α = 0"]
+    head += ["of all pairs: values off by more than 1e-4", "gradients off by more than 1e-4"]
     return markdown(head, lines, left=1)
 
 
