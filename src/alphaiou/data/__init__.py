@@ -1,0 +1,1 @@
+"""Data sets: readers and writers of three layouts, box noise, subsets, a drawn set, checks."""

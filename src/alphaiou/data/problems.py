@@ -1,0 +1,60 @@
+"""What can be wrong in a data set, each finding with its file, its object and its remedy."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+#: What reading did about a problem.
+Effect = Literal["kept", "box left out", "image left out", "file left out"]
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong in a data set.
+
+    Attributes:
+        file: The file it is in, as a path that the user can open.
+        where: The place in the file ("object 3", "line 7", "annotation id 12"), "" for all of it.
+        kind: What it is, one of a small vocabulary in kebab case: "box-outside", "broken-xml", ...
+        detail: The same with the values that were found.
+        remedy: What to do about it.
+        effect: What reading did about it.
+    """
+
+    file: str
+    where: str
+    kind: str
+    detail: str
+    remedy: str
+    effect: Effect = "kept"
+
+    def __str__(self) -> str:
+        place = f"{self.file}, {self.where}" if self.where else self.file
+        return f"{place}: {self.detail} ({self.effect}); {self.remedy}"
+
+
+class DataError(ValueError):
+    """A data set, or a file of it, cannot be used; the message names the file and the remedy."""
+
+
+def left_out(problems: Iterable[Problem]) -> str:
+    """How many boxes, images and files were left out, and why; "" when nothing was.
+
+    Example:
+        >>> flat = Problem("a.xml", "object 1", "box-flat", "width is 0", "fix it", "box left out")
+        >>> left_out([flat, flat])
+        '2 boxes left out (2 box-flat)'
+    """
+    counts: dict[str, Counter[str]] = {}
+    for problem in problems:
+        if problem.effect != "kept":
+            counts.setdefault(problem.effect, Counter())[problem.kind] += 1
+    parts = []
+    for effect, kinds in counts.items():
+        total = sum(kinds.values())
+        what = effect.removesuffix(" left out")
+        plural = {"box": "boxes"}.get(what, f"{what}s") if total != 1 else what
+        why = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        parts.append(f"{total} {plural} left out ({why})")
+    return "; ".join(parts)
