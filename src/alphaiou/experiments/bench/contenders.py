@@ -59,7 +59,7 @@ def torchvision_loss(kind: str) -> Callable[..., Tensor] | None:
     if kind not in TORCHVISION_KINDS:
         return None
     try:
-        from torchvision import ops  # type: ignore[import-untyped]
+        from torchvision import ops
     except ModuleNotFoundError:
         return None
     loss: Callable[..., Tensor] = getattr(ops, TORCHVISION_KINDS[kind])
