@@ -1,0 +1,38 @@
+"""Seeded parts of a data set, each inside the larger ones."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alphaiou.data.index import DetectionIndex
+from alphaiou.data.seeding import image_bytes
+
+
+def subset_index(index: DetectionIndex, fraction: float, seed: int) -> DetectionIndex:
+    """The index of a seeded share of the images, in their original order.
+
+    Images are ranked by a hash of the seed and of their names, and the first ones are taken: the
+    smaller part lies inside the larger one, and the order in which files are found plays no role.
+
+    Args:
+        index: All images.
+        fraction: The share to take, above 0 and up to 1; ``fraction * images`` rounded, half up.
+        seed: Another seed takes other images.
+
+    Raises:
+        ValueError: The fraction is out of range, or so small that no image would be left.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must be above 0 and at most 1, got {fraction!r}")
+    count = int(fraction * len(index) + 0.5)
+    if count == 0 and len(index) > 0:
+        raise ValueError(
+            f"fraction {fraction:g} of {len(index)} images is not one image; "
+            f"{1 / len(index):.3g} takes one"
+        )
+    names = list(index.files)
+    # The full name decides between images with the same stem.
+    rank = sorted(
+        range(len(names)), key=lambda i: (image_bytes("subset", seed, names[i], 16), names[i])
+    )
+    return index.take(np.sort(np.array(rank[:count], dtype=np.int64)))
