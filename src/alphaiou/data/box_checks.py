@@ -1,0 +1,147 @@
+"""The checks of boxes that every reader makes: what is kept, and what there is to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Bool, Float64, Integer
+
+from alphaiou.data.problems import Effect, Problem
+
+#: How far a box may pass the border before it is worth a word: files round their coordinates.
+BORDER_TOLERANCE_PX = 0.05
+
+#: Beyond this, float32 no longer tells neighbouring pixels apart.
+LARGEST_COORDINATE = 2.0**24
+
+#: From the row of a box to its file and its place in the file ("object 3", "line 7").
+Place = Callable[[int], tuple[str, str]]
+
+
+def check_boxes(
+    boxes: Float64[np.ndarray, "boxes 4"],
+    labels: Integer[np.ndarray, " boxes"],
+    image_of_box: Integer[np.ndarray, " boxes"],
+    sizes: Integer[np.ndarray, "images 2"],
+    place: Place,
+    *,
+    class_name: Callable[[int], str] | None = None,
+) -> tuple[Bool[np.ndarray, " boxes"], list[Problem]]:
+    """Find the boxes that can be used, and describe the ones that cannot or look wrong.
+
+    Left out are boxes of an unknown class, with a coordinate that is no number, of zero or negative
+    size, and wholly outside their image; the first that applies is said. Kept, but said, are
+    boxes that pass the border of their image and repetitions of the same box.
+
+    Args:
+        boxes: Absolute, 0-based, half-open x1 y1 x2 y2, as annotated.
+        labels: The label of each box; negative where its class is unknown.
+        image_of_box: The position in ``sizes`` of the image of each box.
+        sizes: Width and height of each image.
+        place: The file of a box and its place in it, for messages.
+        class_name: What the file says the class of a box is, for messages; its label by default.
+
+    Returns:
+        Whether each box is kept, and the problems in the order of the boxes.
+
+    Example:
+        >>> boxes = np.array([[0.0, 0, 8, 8], [4, 4, 4, 9]])
+        >>> labels, images = np.array([0, 0]), np.array([0, 0])
+        >>> place = lambda row: ("a.xml", f"object {row + 1}")
+        >>> kept, problems = check_boxes(boxes, labels, images, np.array([[10, 10]]), place)
+        >>> kept.tolist(), problems[0].where, problems[0].kind
+        ([True, False], 'object 2', 'box-flat')
+    """
+    size = sizes[image_of_box].reshape(-1, 2).astype(np.float64)
+    name_of = class_name or (lambda row: f"class {labels[row]}")
+    kept = np.ones(len(boxes), dtype=bool)
+    found: list[tuple[int, Problem]] = []
+
+    def say(rows: Bool[np.ndarray, " boxes"], kind: str, effect: Effect) -> None:
+        rows = rows & kept
+        if effect == "box left out":
+            kept[rows] = False
+        for row in np.flatnonzero(rows).tolist():
+            detail = _detail(kind, boxes[row], size[row], name_of(row))
+            found.append((row, Problem(*place(row), kind, detail, REMEDIES[kind], effect)))
+
+    say(labels < 0, "class-unknown", "box left out")
+    say(~(np.abs(boxes) <= LARGEST_COORDINATE).all(1), "box-nan", "box left out")
+    say(~_positive(boxes), "box-flat", "box left out")
+    say(_outside(boxes, size), "box-outside", "box left out")
+    say(_past_border(boxes, size), "box-past-border", "kept")
+    say(_repeated(boxes, labels, image_of_box, kept), "box-duplicate", "kept")
+    found.sort(key=lambda one: one[0])
+    return kept, [problem for _, problem in found]
+
+
+REMEDIES = {
+    "class-unknown": "add the class to the list of classes, or correct it in the file",
+    "box-nan": "write plain numbers of pixels, or remove the object",
+    "box-flat": "give the box a positive width and height, or remove the object",
+    "box-outside": "check that the box belongs to this image and is in its pixels",
+    "box-past-border": "clip the box to the image if it is meant to end there",
+    "box-duplicate": "remove the repetition",
+}
+
+
+def _detail(
+    kind: str, box: Float64[np.ndarray, " 4"], size: Float64[np.ndarray, " 2"], name: str
+) -> str:
+    corners = "x1 y1 x2 y2 = " + " ".join(f"{value:.6g}" for value in box.tolist())
+    image = "the image of {:g} x {:g}".format(*size.tolist())
+    return {
+        "class-unknown": f"the class {name!r} is not one of this data set",
+        "box-nan": f"{corners} has a value that is not a usable number",
+        "box-flat": f"{corners} has no width or no height",
+        "box-outside": f"{corners} lies outside {image}",
+        "box-past-border": f"{corners} passes the border of {image}",
+        "box-duplicate": f"{name} at {corners} is there more than once",
+    }[kind]
+
+
+def _positive(boxes: Float64[np.ndarray, "boxes 4"]) -> Bool[np.ndarray, " boxes"]:
+    x1, y1, x2, y2 = boxes.T
+    return (x2 > x1) & (y2 > y1)
+
+
+def _outside(
+    boxes: Float64[np.ndarray, "boxes 4"], size: Float64[np.ndarray, "boxes 2"]
+) -> Bool[np.ndarray, " boxes"]:
+    (x1, y1, x2, y2), (width, height) = boxes.T, size.T
+    return (x2 <= 0) | (y2 <= 0) | (x1 >= width) | (y1 >= height)
+
+
+def _past_border(
+    boxes: Float64[np.ndarray, "boxes 4"], size: Float64[np.ndarray, "boxes 2"]
+) -> Bool[np.ndarray, " boxes"]:
+    before, (width, height) = boxes[:, :2].min(1, initial=0.0), size.T
+    after = np.maximum(boxes[:, 2] - width, boxes[:, 3] - height)
+    return (before < -BORDER_TOLERANCE_PX) | (after > BORDER_TOLERANCE_PX)
+
+
+def _repeated(
+    boxes: Float64[np.ndarray, "boxes 4"],
+    labels: Integer[np.ndarray, " boxes"],
+    image_of_box: Integer[np.ndarray, " boxes"],
+    kept: Bool[np.ndarray, " boxes"],
+) -> Bool[np.ndarray, " boxes"]:
+    """Whether a box is there already: same image, label and coordinates in an earlier row."""
+    columns = (boxes + 0.0).view(np.uint64).T  # adding 0 makes -0.0 the same bits as 0.0
+    # Hashing first leaves a handful of candidates; a sort by six keys takes a second a million.
+    hashed = labels.astype(np.uint64)
+    for column in (image_of_box.astype(np.uint64), *columns):
+        hashed = (hashed ^ (hashed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + column
+    order = np.argsort(hashed, kind="stable")
+    same = hashed[order][1:] == hashed[order][:-1]
+    candidates = np.zeros(len(boxes), dtype=bool)
+    candidates[order[1:][same]] = True
+    candidates[order[:-1][same]] = True
+    repeated = np.zeros(len(boxes), dtype=bool)
+    seen = set()
+    for row in np.flatnonzero(candidates & kept).tolist():
+        key = (int(image_of_box[row]), int(labels[row]), *columns[:, row].tolist())
+        repeated[row] = key in seen
+        seen.add(key)
+    return repeated
