@@ -102,23 +102,20 @@ def _detail(
 
 
 def _positive(boxes: Float64[np.ndarray, "boxes 4"]) -> Bool[np.ndarray, " boxes"]:
-    x1, y1, x2, y2 = boxes.T
-    return (x2 > x1) & (y2 > y1)
+    return np.logical_and(boxes[:, 2] > boxes[:, 0], boxes[:, 3] > boxes[:, 1])
 
 
 def _outside(
     boxes: Float64[np.ndarray, "boxes 4"], size: Float64[np.ndarray, "boxes 2"]
 ) -> Bool[np.ndarray, " boxes"]:
-    (x1, y1, x2, y2), (width, height) = boxes.T, size.T
-    return (x2 <= 0) | (y2 <= 0) | (x1 >= width) | (y1 >= height)
+    return np.logical_or((boxes[:, 2:] <= 0).any(1), (boxes[:, :2] >= size).any(1))
 
 
 def _past_border(
     boxes: Float64[np.ndarray, "boxes 4"], size: Float64[np.ndarray, "boxes 2"]
 ) -> Bool[np.ndarray, " boxes"]:
-    before, (width, height) = boxes[:, :2].min(1, initial=0.0), size.T
-    after = np.maximum(boxes[:, 2] - width, boxes[:, 3] - height)
-    return (before < -BORDER_TOLERANCE_PX) | (after > BORDER_TOLERANCE_PX)
+    before = (boxes[:, :2] < -BORDER_TOLERANCE_PX).any(1)
+    return np.logical_or(before, (boxes[:, 2:] > size + BORDER_TOLERANCE_PX).any(1))
 
 
 def _repeated(
