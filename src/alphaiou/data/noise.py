@@ -148,10 +148,10 @@ def _displaced(centred: Tensor, share: Tensor, limits: Tensor) -> Tensor:
 
 def _corners_inside(centred: Tensor, limits: Tensor, dtype: torch.dtype) -> Tensor:
     """Corners of boxes ``cx cy w h``, inside the image and apart in spite of rounding."""
-    low, high = convert_boxes(centred, "cxcywh", "xyxy").to(dtype).split(2, dim=-1)
-    limits = limits.to(dtype)
-    low = torch.minimum(low.clamp(min=0), torch.nextafter(limits, torch.zeros_like(limits)))
-    high = torch.maximum(high, torch.nextafter(low, limits.expand_as(low)))
+    corners, limits = convert_boxes(centred, "cxcywh", "xyxy").to(dtype), limits.to(dtype)
+    below = torch.nextafter(limits, torch.zeros_like(limits))
+    low = torch.minimum(corners[..., :2].clamp(min=0), below)
+    high = torch.maximum(corners[..., 2:], torch.nextafter(low, limits.expand_as(low)))
     return torch.cat((low, torch.minimum(high, limits)), dim=-1)
 
 
