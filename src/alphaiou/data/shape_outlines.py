@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-Loop = Float64[np.ndarray, "vertices 2"]
-Edges = Float64[np.ndarray, "edges 2 2"]
+Loop = Float64[np.ndarray, "_vertices 2"]
+Edges = Float64[np.ndarray, "_edges 2 2"]
 
 CIRCLE_VERTICES = 64
 
