@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from shutil import which
@@ -24,7 +24,6 @@ from alphaiou.losses.terms import KINDS, TermsFunction
 from alphaiou.numerics import Alpha, check_number
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-_DEVICES = ("cuda", "cpu")
 _HAS_TRITON = find_spec("triton") is not None
 _HAS_COMPILER = any(map(which, (os.environ.get("CXX") or "g++", "g++", "clang++", "cl")))
 
@@ -90,16 +89,17 @@ def obstacle(
     weight: Tensor | None,
 ) -> str | None:
     """Why the fused backend cannot serve this call; ``None`` if it can."""
+    others = [x for x in (target, weight, *alphas) if isinstance(x, Tensor)]
     reason = None
     if pred.dtype not in _DTYPES:
         reason = "pred must be fp32, fp16 or bf16"
     elif target.dtype not in _DTYPES:
         reason = "target must be fp32, fp16 or bf16"
-    elif pred.device.type not in _DEVICES:
+    elif not (pred.is_cuda or pred.is_cpu):
         reason = "there are kernels for cuda and cpu only"
-    elif any(isinstance(x, Tensor) and x.device != pred.device for x in (target, weight, *alphas)):
+    elif any(x.get_device() != pred.get_device() for x in others):
         reason = "all tensors must be on one device"
-    elif any(isinstance(x, Tensor) and x.requires_grad for x in (target, weight, *alphas)):
+    elif any(x.requires_grad for x in others):
         reason = "only pred may require a gradient"
     elif modifiers:
         reason = "modifiers have no kernel"
@@ -132,8 +132,8 @@ def fused_loss(
     kernel = kernel_of(kind)
     if kernel is None:
         raise ValueError(f"kind {kind!r} has no fused kernel; use backend='reference'")
-    shape = pred.shape[:-1]
-    (alpha_each, alpha), (penalty_each, penalty_alpha) = (_split(a, shape) for a in alphas)
+    alpha_each, alpha = _split(alphas[0], pred)
+    penalty_each, penalty_alpha = _split(alphas[1], pred)
     inputs = (
         pred.contiguous(),
         target.contiguous(),
@@ -156,13 +156,13 @@ def fused_loss(
     return loss
 
 
-def _split(alpha: Alpha, shape: torch.Size) -> tuple[Tensor | None, float]:
+def _split(alpha: Alpha, pred: Tensor) -> tuple[Tensor | None, float]:
     """An α as a tensor (one number, or one a pair) or as a number."""
     if not isinstance(alpha, Tensor):
         return None, alpha
     if alpha.numel() == 1:
         return alpha.reshape(()), 0.0
-    return torch.broadcast_to(alpha, shape).contiguous(), 0.0
+    return torch.broadcast_to(alpha, pred.shape[:-1]).contiguous(), 0.0
 
 
 def _launch(
@@ -308,10 +308,20 @@ def _terms_of(kernel: str, parameter: float) -> TermsFunction:
 
 
 def _launcher(pred: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
-    if pred.is_cuda or _interpreted():
-        from alphaiou.losses.triton_kernel import launch
-    else:
-        from alphaiou.losses.cpu_kernel import launch
+    return _triton_launch() if pred.is_cuda or _interpreted() else _cpu_launch()
+
+
+@cache
+def _triton_launch() -> Callable[..., tuple[Tensor, Tensor]]:
+    from alphaiou.losses.triton_kernel import launch
+
+    return launch
+
+
+@cache
+def _cpu_launch() -> Callable[..., tuple[Tensor, Tensor]]:
+    from alphaiou.losses.cpu_kernel import launch
+
     return launch
 
 

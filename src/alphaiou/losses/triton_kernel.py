@@ -89,7 +89,7 @@ def _coordinates(boxes, BLOCK: tl.constexpr):
     return first, second, third, fourth
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def _fused_loss_kernel(
     pred_ptr,
     target_ptr,
@@ -192,38 +192,35 @@ def launch(
     if count == 0:
         return loss.zero_(), grad
     (alpha_ptr, alpha), (penalty_ptr, penalty_alpha) = map(_split_alpha, alphas)
+    tensors = (pred, target, weight, alpha_ptr, penalty_ptr, loss, grad if want_grad else None)
+    numbers = (count, alpha, penalty_alpha, parameter, scale)
+    constants = (_stride(alpha_ptr), _stride(penalty_ptr), kind, box_cox, box_format, reduce, block)
     with _on_device_of(pred):
-        _fused_loss_kernel[(programs,)](
-            pred,
-            target,
-            weight,
-            alpha_ptr,
-            penalty_ptr,
-            loss,
-            grad if want_grad else None,
-            count,
-            alpha,
-            penalty_alpha,
-            parameter,
-            scale,
-            ALPHA_STRIDE=_stride(alpha_ptr),
-            PENALTY_ALPHA_STRIDE=_stride(penalty_ptr),
-            KIND=kind,
-            BOX_COX=box_cox,
-            BOX_FORMAT=box_format,
-            REDUCE=reduce,
-            BLOCK=block,
-            num_warps=min(block // 32, 32) if single else _WARPS,
-        )
-    _forget_globals()
+        _run(programs, tensors, numbers, constants)
     return (loss.sum() if reduce and not single else loss), grad
 
 
-def _forget_globals() -> None:
-    """Spare each launch the comparison of all constants with those compiled: ours are fixed."""
-    constants = getattr(_fused_loss_kernel, "used_global_vals", None)
-    if constants:
-        constants.clear()
+#: The kernels compiled so far, by everything that Triton makes a kernel of its own for.
+_COMPILED: dict[tuple[Any, ...], Any] = {}
+
+
+def _run(
+    programs: int,
+    tensors: tuple[Tensor | None, ...],
+    numbers: tuple[float, ...],
+    constants: tuple[Any, ...],
+) -> None:
+    """Launch past Triton's own search for the compiled kernel: it takes longer than the kernel."""
+    pointers = [x if x is None else (x.dtype, x.data_ptr() % 16 == 0, x.device) for x in tensors]
+    key = (*pointers, numbers[0] < 1 << 31, *constants)
+    kernel = _COMPILED.get(key)
+    if kernel is None:
+        block = constants[-1]
+        warps = _WARPS if block == _BLOCK else min(block // 32, 32)
+        compile_and_run = _fused_loss_kernel[(programs,)]
+        _COMPILED[key] = compile_and_run(*tensors, *numbers, *constants, num_warps=warps)
+    else:
+        kernel[programs, 1, 1](*tensors, *numbers, *constants)
 
 
 def _on_device_of(boxes: Tensor) -> AbstractContextManager[Any]:

@@ -11,6 +11,7 @@ from alphaiou.losses.analytic.lengths import (
     corner_slopes,
     measure,
     reciprocal,
+    rounded_product,
     similarity_loss,
 )
 from alphaiou.losses.analytic.penalties import (
@@ -103,8 +104,9 @@ def penalties(kind, x, y, iou, unit_x, unit_y, alpha, parameter):
 
 def weighted(slope, weight):
     return Slope(
-        slope.pred * weight,
-        slope.overlap * weight,
+        # Rounded before they meet in the corners: those of identical boxes cancel exactly.
+        rounded_product(slope.pred, weight),
+        rounded_product(slope.overlap, weight),
         slope.gap * weight,
         slope.hull * weight,
         slope.low * weight,

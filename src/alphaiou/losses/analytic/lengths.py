@@ -127,8 +127,9 @@ def measure(low, high, target_low, target_high, per_longer):
         tl.fma(target_high - target_low, scale, flat),
         tl.fma(positive_part(overlap), scale, flat),
         positive_part(-overlap) * scale,
-        (low - target_low) * scale,
-        (high - target_high) * scale,
+        # Rounded before they are added: the centres of concentric boxes are in one place exactly.
+        rounded_product(low - target_low, scale),
+        rounded_product(high - target_high, scale),
         hull * per_longer,
     )
 
