@@ -1,1 +1,23 @@
 """Scores of detections: COCO's, VOC's and the paper's rules over one evaluator."""
+
+from alphaiou.metrics.comparison import ComparisonRow, comparison_rows, relative_improvement
+from alphaiou.metrics.iou_histogram import counts_above, detection_ious
+from alphaiou.metrics.result import Scores
+from alphaiou.metrics.rules import IOU_THRESHOLDS, RULES, Rule
+from alphaiou.metrics.scores import DetectionScores, score
+from alphaiou.metrics.scoring_data import ScoringData
+
+__all__ = [
+    "IOU_THRESHOLDS",
+    "RULES",
+    "ComparisonRow",
+    "DetectionScores",
+    "Rule",
+    "Scores",
+    "ScoringData",
+    "comparison_rows",
+    "counts_above",
+    "detection_ious",
+    "relative_improvement",
+    "score",
+]

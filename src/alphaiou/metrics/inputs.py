@@ -1,0 +1,170 @@
+"""Predictions and targets as detectors give them, checked and put into arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int64
+
+from alphaiou.metrics.scoring_data import ScoringData
+
+Entries = Sequence[Mapping[str, Any]]
+
+
+def as_scoring_data(
+    predictions: Entries, targets: Entries, num_classes: int, first_image: int = 0
+) -> tuple[ScoringData, bool]:
+    """A batch as arrays, and whether its images have numbers of their own.
+
+    Args:
+        predictions: For each image ``boxes``, ``scores`` and ``labels``.
+        targets: For each image ``boxes``, ``labels`` and perhaps ``iscrowd``, ``difficult``,
+            ``area`` and ``image_id``.
+        num_classes: How many classes there are.
+        first_image: The number of the first image where they have none of their own.
+
+    Raises:
+        ValueError: The batch cannot be scored; the message says which image of it, and why.
+    """
+    if len(predictions) != len(targets):
+        raise ValueError(f"{len(predictions)} predictions, but {len(targets)} targets; one each")
+    found, truth = _Batch("predictions", predictions), _Batch("targets", targets)
+    image_ids = _image_ids(targets)
+    target_boxes = truth.boxes()
+    areas = truth.optional("area")
+    data = ScoringData(
+        image_ids=np.arange(first_image, first_image + len(targets))
+        if image_ids is None
+        else image_ids,
+        target_images=truth.images,
+        target_boxes=target_boxes,
+        target_labels=truth.labels(num_classes),
+        target_areas=target_boxes[:, 2] * target_boxes[:, 3] if areas is None else areas,
+        crowd=truth.flags("iscrowd"),
+        difficult=truth.flags("difficult"),
+        images=found.images,
+        boxes=found.boxes(),
+        labels=found.labels(num_classes),
+        scores=found.numbers("scores"),
+    )
+    return data, image_ids is not None
+
+
+class _Batch:
+    """The predictions or the targets of a batch, and how many boxes each image has."""
+
+    def __init__(self, name: str, entries: Entries) -> None:
+        self.name, self.entries = name, entries
+        columns = self._columns("boxes", (4,))
+        self.counts = [len(column) for column in columns]
+        self.images = np.repeat(np.arange(len(entries)), self.counts)
+        self._corners = _stacked(columns, (4,))
+
+    def boxes(self) -> Float64[np.ndarray, "boxes 4"]:
+        """The boxes as x y width height."""
+        corners = self._corners.astype(np.float64)
+        self._refuse("boxes", ~np.isfinite(corners), "is not finite", corners)
+        sizes = corners[:, 2:] - corners[:, :2]
+        self._refuse("boxes", sizes < 0, "must be x1 y1 x2 y2 with x1 ≤ x2, y1 ≤ y2", corners)
+        return np.concatenate([corners[:, :2], sizes], axis=1)
+
+    def labels(self, num_classes: int) -> Int64[np.ndarray, " boxes"]:
+        labels = self._stack("labels")
+        if len(labels) and not np.issubdtype(labels.dtype, np.integer):
+            raise ValueError(f"{self.name}: labels must be integers, not {labels.dtype}")
+        allowed = f"must be 0 to {num_classes - 1}"
+        self._refuse("labels", (labels < 0) | (labels >= num_classes), allowed, labels)
+        return labels.astype(np.int64)
+
+    def numbers(self, key: str) -> Float64[np.ndarray, " boxes"]:
+        values = self._stack(key).astype(np.float64)
+        self._refuse(key, ~np.isfinite(values), "is not finite", values)
+        return values
+
+    def optional(self, key: str) -> Float64[np.ndarray, " boxes"] | None:
+        """The numbers of a field that all images have, or none."""
+        return self.numbers(key) if _all_or_none(self.name, self.entries, key) else None
+
+    def flags(self, key: str) -> Bool[np.ndarray, " boxes"]:
+        values = self.optional(key)
+        return np.zeros(len(self.images), np.bool_) if values is None else values != 0
+
+    def _stack(self, key: str) -> np.ndarray:
+        columns = self._columns(key, ())
+        for image, (column, count) in enumerate(zip(columns, self.counts, strict=True)):
+            if len(column) != count:
+                raise ValueError(
+                    f"{self.name}[{image}]: {count} boxes, but {len(column)} values of {key!r}"
+                )
+        return _stacked(columns, ())
+
+    def _columns(self, key: str, width: tuple[int, ...]) -> list[torch.Tensor]:
+        return [_column(self.name, i, entry, key, width) for i, entry in enumerate(self.entries)]
+
+    def _refuse(self, key: str, wrong: np.ndarray, why: str, values: np.ndarray) -> None:
+        if wrong.any():
+            row = int(np.nonzero(wrong)[0][0])
+            image = int(self.images[row])
+            place = row - sum(self.counts[:image])
+            raise ValueError(f"{self.name}[{image}][{key!r}][{place}] {why}: {values[row]}")
+
+
+def _column(
+    name: str, image: int, entry: Mapping[str, Any], key: str, width: tuple[int, ...]
+) -> torch.Tensor:
+    """The field of one image as a tensor of the right shape; empty ones come in all shapes."""
+    if key not in entry:
+        raise ValueError(f"{name}[{image}] has no {key!r}; it has {', '.join(entry) or 'nothing'}")
+    tensor = _tensor(f"{name}[{image}][{key!r}]", entry[key])
+    if tensor.numel() == 0:
+        return tensor.reshape(0, *width)
+    if tensor.shape[1:] != width or not tensor.shape:
+        wanted = "(n, 4)" if width else "(n,)"
+        raise ValueError(f"{name}[{image}][{key!r}] must be {wanted}, not {tuple(tensor.shape)}")
+    return tensor
+
+
+def _tensor(place: str, value: object) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    try:
+        return torch.from_numpy(np.array(value))  # a copy: torch warns of arrays it may not write
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{place} is no array of numbers: {error}") from None
+
+
+def _stacked(columns: Sequence[torch.Tensor], width: tuple[int, ...]) -> np.ndarray:
+    """The columns of all images on the host: one copy where they are on one device."""
+    full = [column for column in columns if len(column)]
+    if not full:
+        return np.empty((0, *width))
+    if len({column.device for column in full}) > 1:
+        full = [column.cpu() for column in full]
+    together = torch.cat(full).cpu()
+    array: np.ndarray = (together.double() if together.is_floating_point() else together).numpy()
+    return array
+
+
+def _image_ids(targets: Entries) -> Int64[np.ndarray, " images"] | None:
+    if not _all_or_none("targets", targets, "image_id"):
+        return None
+    numbers = []
+    for image, target in enumerate(targets):
+        try:
+            numbers.append(int(target["image_id"]))
+        except (TypeError, ValueError, RuntimeError):
+            given = target["image_id"]
+            raise ValueError(
+                f"targets[{image}]['image_id'] must be one whole number: {given!r}"
+            ) from None
+    return np.array(numbers, dtype=np.int64)
+
+
+def _all_or_none(name: str, entries: Entries, key: str) -> bool:
+    having = [key in entry for entry in entries]
+    if any(having) and not all(having):
+        raise ValueError(f"{name}[{having.index(False)}] has no {key!r}, but others have")
+    return any(having)

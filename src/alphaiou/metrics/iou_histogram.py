@@ -1,0 +1,63 @@
+"""How well detections lie on the objects: the IoU of each, and counts above thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float64
+
+from alphaiou.metrics.matching import best_matches
+from alphaiou.metrics.scoring_data import ScoringData
+from alphaiou.metrics.voc import judge
+
+#: The thresholds of the paper's figure of IoU distributions.
+HISTOGRAM_THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+
+
+def detection_ious(
+    data: ScoringData, *, min_score: float | None = None, once: bool = False
+) -> Float64[np.ndarray, " kept"]:
+    """The IoU of each detection with the best target of its class in its image.
+
+    Detections are taken as they are: apply non-maximum suppression before. Those whose best target
+    is a crowd or difficult are left out; those that touch no target of their class have IoU 0.
+
+    Args:
+        data: Detections and targets.
+        min_score: Leave out detections of a lower score.
+        once: Count every object once: of the detections whose best target it is keep the one of
+            the highest score, and leave out those that touch nothing.
+
+    Example:
+        >>> import numpy as np
+        >>> from alphaiou.metrics import DetectionScores
+        >>> scores = DetectionScores(1)
+        >>> found = {"boxes": np.array([[0, 0, 10, 5.0], [0, 0, 10, 9]])}
+        >>> found |= {"scores": np.array([0.9, 0.8]), "labels": np.array([0, 0])}
+        >>> target = {"boxes": np.array([[0, 0, 10, 10.0]]), "labels": np.array([0])}
+        >>> scores.update([found], [target])
+        >>> detection_ious(scores.data()), detection_ious(scores.data(), once=True)
+        (array([0.5, 0.9]), array([0.5]))
+    """
+    data = data.in_order()
+    if min_score is not None:
+        data = data.keep_detections(data.scores >= min_score)
+    data = data.keep_detections(np.argsort(-data.scores, kind="stable"))
+    matches = best_matches(data)
+    right, counted = judge(matches, data.crowd | data.difficult, 0.0)
+    ious: np.ndarray = matches.ious[right if once else counted]
+    return ious
+
+
+def counts_above(
+    ious: Float64[np.ndarray, " detections"], thresholds: Sequence[float] = HISTOGRAM_THRESHOLDS
+) -> dict[float, int]:
+    """How many IoUs are at least each threshold.
+
+    Example:
+        >>> import numpy as np
+        >>> counts_above(np.array([0.4, 0.5, 0.8]), (0.5, 0.75))
+        {0.5: 2, 0.75: 1}
+    """
+    return {threshold: int((ious >= threshold).sum()) for threshold in thresholds}
