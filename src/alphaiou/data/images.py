@@ -1,0 +1,210 @@
+"""Encoded images to pixels: every common format, turned upright, 8-bit RGB.
+
+Annotations are understood to be in the upright image, as labelling tools show it: the EXIF
+orientation is applied, and sizes are those after it.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from alphaiou.data.problems import DataError
+
+#: Larger images are refused before any memory is taken for them (Pillow's own limit).
+LARGEST_IMAGE_PIXELS = 178_956_970
+
+#: What is tried; Pillow knows more, some of which start other programs.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+
+ImageKind = Literal["image-unreadable", "image-truncated"]
+
+_ORIENTATION = 0x0112
+_ORIENTATION_SOURCES = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
+
+
+class ImageError(DataError):
+    """An image cannot be decoded; ``kind`` says whether it is cut off or something else."""
+
+    def __init__(self, name: str, kind: ImageKind, why: str) -> None:
+        super().__init__(f"{name}: {why}")
+        self.kind, self.why = kind, why
+
+    def __reduce__(self) -> tuple[type[ImageError], tuple[str, ImageKind, str]]:
+        return type(self), (str(self).removesuffix(f": {self.why}"), self.kind, self.why)
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What the first bytes of an image say; the size is before ``orientation`` is applied."""
+
+    format: str
+    width: int
+    height: int
+    orientation: int
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        turned = self.orientation in (5, 6, 7, 8)
+        return (self.height, self.width) if turned else (self.width, self.height)
+
+
+def image_size(source: bytes | Path, name: str | None = None) -> tuple[int, int]:
+    """Width and height of an image, upright, from its header alone.
+
+    Args:
+        source: The encoded image, or its file, of which only the start is read.
+        name: The name for messages; the path by default.
+
+    Raises:
+        ImageError: When it is no image, is cut off, or is too large.
+
+    Example:
+        >>> image_size(b"P6 3 2 255 " + bytes(18))
+        (3, 2)
+    """
+    label = name or (str(source) if isinstance(source, Path) else "image")
+    return _read_header(source, label).upright_size
+
+
+def decode_image(data: bytes, name: str = "image") -> UInt8[Tensor, "3 height width"]:
+    """The pixels of an encoded image: RGB, upright, 8 bits.
+
+    Grey becomes three equal channels, 16 bits become 8 by rounding, CMYK becomes RGB, an alpha
+    channel is dropped (the colours beneath it stay), of an animation the first frame is taken.
+    torchvision decodes what it can (JPEG, PNG, WebP), Pillow the rest.
+
+    Args:
+        data: The encoded image.
+        name: The name for messages.
+
+    Raises:
+        ImageError: When it is no image, is cut off, or is too large.
+
+    Example:
+        >>> decode_image(b"P6 3 2 255 " + bytes(18)).shape
+        torch.Size([3, 2, 3])
+    """
+    header = _read_header(data, name)
+    pixels = _decode_torchvision(data, header)
+    if pixels is None:
+        pixels = _decode_pillow(data, name, header)
+    width, height = header.upright_size
+    if pixels.shape != (3, height, width):
+        raise ImageError(name, "image-unreadable", "its pixels do not have the size it declares")
+    return pixels
+
+
+def _read_header(source: bytes | Path, name: str) -> _Header:
+    if source == b"":
+        raise ImageError(name, "image-unreadable", "the file is empty")
+    try:
+        file = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(file, formats=FORMATS) as image:
+            width, height = image.size
+            orientation = _orientation(image)
+            kind = image.format or ""
+    except Exception as error:  # decoders raise anything at all on damaged bytes
+        raise _failure(source, name, error) from None
+    if width * height > LARGEST_IMAGE_PIXELS:
+        raise ImageError(
+            name, "image-unreadable", f"{width} x {height} is more than {LARGEST_IMAGE_PIXELS:,} px"
+        )
+    return _Header(kind, width, height, orientation)
+
+
+def _orientation(image: Image.Image) -> int:
+    # Pillow turns TIFF by itself; and asking for EXIF that a PNG does not have decodes all of it.
+    if image.format == "TIFF" or not any(key in image.info for key in _ORIENTATION_SOURCES):
+        return 1
+    try:
+        value = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # an image with damaged EXIF is an image
+        return 1
+    return value if value in range(1, 9) else 1
+
+
+def _decode_torchvision(data: bytes, header: _Header) -> UInt8[Tensor, "3 height width"] | None:
+    """What torchvision makes of it, a quarter faster than Pillow; None where it cannot."""
+    name = {"JPEG": "decode_jpeg", "MPO": "decode_jpeg", "PNG": "decode_png", "WEBP": "decode_webp"}
+    try:
+        from torchvision import io as decoders
+
+        decode = getattr(decoders, name[header.format])
+        encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        pixels = decode(encoded, mode=decoders.ImageReadMode.RGB)
+    # Another format, damaged or rare bytes, a build without the decoder; and since 0.29 they are
+    # deprecated, so that one day they will be gone.
+    except Exception:
+        return None
+    return _turn(_to_8_bits(pixels), header.orientation)
+
+
+def _decode_pillow(data: bytes, name: str, header: _Header) -> UInt8[Tensor, "3 height width"]:
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            image.load()
+            if header.orientation != 1:
+                ImageOps.exif_transpose(image, in_place=True)
+            pixels = _rgb(image)
+    except Exception as error:  # decoders raise anything at all on damaged bytes
+        raise _failure(data, name, error) from None
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def _rgb(image: Image.Image) -> UInt8[np.ndarray, "height width 3"]:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        values = torch.from_numpy(np.asarray(image).astype(np.int64))
+        if image.mode == "F" or not 0 <= int(values.min()) <= int(values.max()) <= 0xFFFF:
+            raise ValueError("pixels of 32 bits have no agreed range; save it with 8 or 16")
+        return _to_8_bits(values).numpy()[..., None].repeat(3, axis=2)
+    if image.mode == "P":
+        image = image.convert("RGBA")  # straight to RGB, Pillow warns about transparency
+    return np.array(image.convert("RGB"))
+
+
+def _to_8_bits(pixels: Tensor) -> Tensor:
+    """16-bit values to the nearest of 256 levels: 65535 is 257 · 255."""
+    if pixels.dtype == torch.uint8:
+        return pixels
+    return ((pixels.to(torch.int32) + 128) // 257).to(torch.uint8)
+
+
+def _turn(pixels: Tensor, orientation: int) -> Tensor:
+    """Apply an EXIF orientation: 2 and 4 mirror, 3 turns by 180°, 5 to 8 also swap the axes."""
+    if orientation in (5, 6, 7, 8):
+        pixels = pixels.transpose(1, 2)
+    axes = {2: (2,), 3: (1, 2), 4: (1,), 6: (2,), 7: (1, 2), 8: (1,)}.get(orientation, ())
+    return pixels.flip(axes) if axes else pixels
+
+
+def _failure(source: bytes | Path, name: str, error: Exception) -> ImageError:
+    try:
+        data = source if isinstance(source, bytes) else source.read_bytes()
+    except (OSError, ValueError) as unreadable:
+        return ImageError(name, "image-unreadable", f"cannot be read: {unreadable}")
+    if isinstance(error, UnidentifiedImageError):
+        known = ", ".join(FORMATS)
+        return ImageError(name, "image-unreadable", f"is not an image of a known format ({known})")
+    if _is_cut_off(data) or "truncated" in str(error).lower():
+        return ImageError(name, "image-truncated", "the image is cut off; copy it again")
+    return ImageError(name, "image-unreadable", f"cannot be decoded: {error}")
+
+
+def _is_cut_off(data: bytes) -> bool:
+    """Whether the end that the format demands is missing."""
+    if data.startswith(b"\xff\xd8"):
+        return b"\xff\xd9" not in data[-1024:]  # some cameras pad after the end
+    if data.startswith(b"\x89PNG"):
+        return b"IEND" not in data[-1024:]
+    if data.startswith(b"RIFF"):
+        return int.from_bytes(data[4:8], "little") + 8 > len(data)
+    return False
