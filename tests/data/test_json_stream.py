@@ -154,7 +154,7 @@ def test_a_byte_order_mark_is_no_fault(path):
 
 
 def test_no_such_file(tmp_path):
-    with pytest.raises(DataError, match="absent.json"):
+    with pytest.raises(DataError, match=r"absent\.json"):
         read(tmp_path / "absent.json", {"a"})
     with pytest.raises(DataError, match="cannot be read"):
         read(tmp_path, {"a"})

@@ -1,0 +1,279 @@
+"""COCO's layout: one JSON file for a split, with images, annotations and categories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from alphaiou.data.box_checks import check_boxes
+from alphaiou.data.coco_tables import CocoTables, read_tables
+from alphaiou.data.image_files import ImageFiles, stays_inside
+from alphaiou.data.index import DetectionIndex, Strings
+from alphaiou.data.problems import DataError
+from alphaiou.data.safe_write import Placing, flat_names, place_images, writing_folder
+
+ROWS_AT_ONCE = 1 << 16
+
+
+def read_coco(annotations: Path, split: str, images: ImageFiles) -> DetectionIndex:
+    """Read a COCO file, in memory for its boxes rather than for its text.
+
+    Labels count the categories from 0 in the order of their ids. Images keep the order of the
+    file, and so do the boxes of an image.
+
+    Args:
+        annotations: The JSON file.
+        split: The name that the split is to have.
+        images: Where the images are.
+
+    Raises:
+        DataError: The file is no JSON, or lacks one of the three lists.
+    """
+    tables = read_tables(annotations)
+    category_ids, classes = _classes(tables)
+    usable = _usable_images(tables, images)
+    rows, image_of_box, labels = _usable_boxes(tables, usable, category_ids)
+    found, corners = tables.boxes[rows], _corners(tables.boxes["bbox"][rows])
+    counts = np.bincount(image_of_box, minlength=len(usable))
+    return DetectionIndex(
+        layout="coco",
+        root=annotations,
+        split=split,
+        classes=classes,
+        category_ids=category_ids,
+        images=images,
+        files=Strings.pack([tables.names[image] for image in usable]),
+        image_ids=tables.images["id"][usable],
+        sizes=tables.images["size"][usable],
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        boxes=corners,
+        labels=labels,
+        box_ids=found["id"].copy(),
+        areas=found["area"].copy(),
+        crowd=found["flags"][:, 0].copy(),
+        difficult=found["flags"][:, 1].copy(),
+        truncated=found["flags"][:, 2].copy(),
+        problems=tuple(tables.problems),
+    )
+
+
+def _corners(bbox: Float64[np.ndarray, "n 4"]) -> Float64[np.ndarray, "n 4"]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.concatenate([bbox[:, :2], bbox[:, :2] + bbox[:, 2:]], axis=1)
+
+
+def _classes(tables: CocoTables) -> tuple[Int64[np.ndarray, " classes"], tuple[str, ...]]:
+    """The ids of the categories in ascending order, and their names."""
+    names: dict[int, str] = {}
+    for category in tables.categories:
+        if category.id in names:
+            detail = f"{category.name!r} has the id of {names[category.id]!r}, which is used"
+            where = f"category id {category.id}"
+            tables.say(where, "id-duplicate", detail, "give each category an id of its own")
+        names.setdefault(category.id, category.name)
+    ids = sorted(names)
+    return np.array(ids, dtype=np.int64), tuple(names[one] for one in ids)
+
+
+def _usable_images(tables: CocoTables, images: ImageFiles) -> Int64[np.ndarray, " usable"]:
+    """The rows of the images that are there once, whose file is there and whose size is known."""
+    ids, names = tables.images["id"], tables.names
+    usable = np.ones(len(ids), dtype=bool)
+    with_boxes, counts = np.unique(tables.boxes["image_id"], return_counts=True)
+    boxes_of = dict(zip(with_boxes.tolist(), counts.tolist(), strict=True))
+
+    def leave_out(row: int, kind: str, detail: str, remedy: str) -> None:
+        usable[row] = False
+        tables.say(f"image id {ids[row]}", kind, detail, remedy, "image left out")
+
+    for row in _repeats(ids):
+        detail = f"{names[row]} has the id of an image before it"
+        leave_out(row, "id-duplicate", detail, "give each image an id of its own")
+    for row in images.missing(names):
+        if usable[row]:
+            count = boxes_of.get(int(ids[row]), 0)
+            detail = f"{images.where(names[row])} is not there, and its boxes ({count}) go with it"
+            leave_out(row, "image-missing", detail, "fetch the image, or remove it from the file")
+    for row in np.flatnonzero(usable & (tables.images["size"] <= 0).any(axis=1)).tolist():
+        wrong = "width {} and height {}".format(*tables.images["size"][row])
+        size = _size_of_file(images, names[row])
+        if size is None:
+            detail = f"{wrong}, and {images.where(names[row])} does not say either"
+            leave_out(row, "image-unreadable", detail, "write its width and height into the file")
+        else:
+            tables.images["size"][row] = size
+            detail = f"{wrong}; the image itself is {size[0]} by {size[1]}, which is used"
+            remedy = "write its width and height into the file"
+            tables.say(f"image id {ids[row]}", "field-missing", detail, remedy)
+    _say_shared_files(tables, usable)
+    return np.flatnonzero(usable)
+
+
+def _size_of_file(images: ImageFiles, name: str) -> tuple[int, int] | None:
+    from alphaiou.data.images import image_size
+
+    try:
+        return image_size(images.read(name))
+    except DataError:
+        return None
+
+
+def _say_shared_files(tables: CocoTables, usable: Bool[np.ndarray, " images"]) -> None:
+    first: dict[str, int] = {}
+    for row in np.flatnonzero(usable).tolist():
+        name, number = tables.names[row], int(tables.images["id"][row])
+        if first.setdefault(name, number) != number:
+            detail = f"{name} is also image id {first[name]}"
+            remedy = "put the boxes of a file under one image"
+            tables.say(f"image id {number}", "image-duplicate", detail, remedy)
+
+
+def _usable_boxes(
+    tables: CocoTables, images: Int64[np.ndarray, " usable"], category_ids: Int64[np.ndarray, " c"]
+) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"], np.ndarray]:
+    """The rows of the boxes to keep, by image; the position of their image, and their label."""
+    table, path = tables.boxes, str(tables.path)
+    ids = table["id"]
+    for row in np.flatnonzero(_find(tables.images["id"], table["image_id"]) < 0).tolist():
+        tables.say(
+            f"annotation id {ids[row]}",
+            "id-unknown",
+            f"its image id {table['image_id'][row]} is not among the images that can be read",
+            "correct the id, or add the image",
+            "box left out",
+        )
+    for row in _repeats(ids):
+        remedy = "give each annotation an id of its own"
+        tables.say(f"annotation id {ids[row]}", "id-duplicate", "the id is there before", remedy)
+    _complete_areas(tables)
+    image_of_box = _find(tables.images["id"][images], table["image_id"])
+    rows = np.flatnonzero(image_of_box >= 0)
+    image_of_box = image_of_box[rows]
+    labels = _find(category_ids, table["category_id"][rows]).astype(np.int32)
+    kept, problems = check_boxes(
+        _corners(table["bbox"][rows]),
+        labels,
+        image_of_box,
+        tables.images["size"][images],
+        lambda row: (path, f"annotation id {ids[rows[row]]}"),
+        class_name=lambda row: f"category id {table['category_id'][rows[row]]}",
+    )
+    tables.problems += problems
+    order = np.argsort(image_of_box[kept], kind="stable")
+    return rows[kept][order], image_of_box[kept][order], labels[kept][order]
+
+
+def _complete_areas(tables: CocoTables) -> None:
+    """Width times height where no area is given, or none that can be one."""
+    table = tables.boxes
+    with np.errstate(over="ignore", invalid="ignore"):
+        own = table["bbox"][:, 2] * table["bbox"][:, 3]
+    impossible = np.isinf(table["area"]) | (table["area"] < 0)
+    for row in np.flatnonzero(impossible).tolist():
+        detail = f'"area" is {table["area"][row]:g}; width times height is used'
+        remedy = "write the area in pixels, or leave the field out"
+        tables.say(f"annotation id {table['id'][row]}", "field-wrong", detail, remedy)
+    table["area"] = np.where(impossible | np.isnan(table["area"]), own, table["area"])
+
+
+def _find(ids: Int64[np.ndarray, " n"], wanted: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " m"]:
+    """The first position of each number in ``ids``; -1 where it is not there."""
+    if len(ids) == 0:
+        return np.full(len(wanted), -1)
+    order = np.argsort(ids, kind="stable")
+    place = np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)
+    return np.where(ids[order[place]] == wanted, order[place], -1)
+
+
+def _repeats(ids: Int64[np.ndarray, " n"]) -> list[int]:
+    """The positions of numbers that are there before."""
+    return np.flatnonzero(_find(ids, ids) != np.arange(len(ids))).tolist()
+
+
+def write_coco(index: DetectionIndex, out: Path, *, images: Placing = "none") -> None:
+    """Write an index as ``annotations/<split>.json``, and its images to ``images/<split>/``.
+
+    Reading the file gives the same boxes, ids, areas and flags, to the last bit for boxes that came
+    from a COCO file. The names of images stay, or lose their folders if they come from another
+    layout. The same index gives the same bytes.
+
+    Args:
+        index: What to write.
+        out: The folder to make, or to add this split to.
+        images: Place the images by hard link, by copy, or not at all.
+
+    Raises:
+        DataError: A file is there already with other content, or an image cannot be read.
+    """
+    names = list(index.files)
+    if index.layout != "coco" or not all(map(stays_inside, names)):
+        names = flat_names(names)
+    with writing_folder(out) as folder:
+        place_images(index.images, index.files, folder / "images" / index.split, names, images)
+        path = folder / "annotations" / f"{index.split}.json"
+        path.parent.mkdir()
+        with path.open("wb") as file:
+            file.write(b"{")
+            _write_list(file, "images", _image_elements(index, names))
+            file.write(b",\n")
+            _write_list(file, "annotations", _annotation_elements(index))
+            file.write(b",\n")
+            _write_list(file, "categories", _category_elements(index))
+            file.write(b"}\n")
+
+
+def _write_list(file: BinaryIO, key: str, elements: Iterable[dict[str, object]]) -> None:
+    """One element a line, so that files can be compared; each goes as soon as it is there."""
+    file.write(b'"%s":[' % key.encode())
+    encode = msgspec.json.Encoder().encode
+    for number, element in enumerate(elements):
+        file.write(b",\n" if number else b"\n")
+        file.write(encode(element))
+    file.write(b"]")
+
+
+def _image_elements(index: DetectionIndex, names: list[str]) -> Iterator[dict[str, object]]:
+    rows = zip(index.image_ids.tolist(), names, index.sizes.tolist(), strict=True)
+    for number, name, (width, height) in rows:
+        yield {"id": number, "file_name": name, "width": width, "height": height}
+
+
+def _annotation_elements(index: DetectionIndex) -> Iterator[dict[str, object]]:
+    columns = {
+        "id": index.box_ids,
+        "image_id": index.image_ids[index.image_of_box()],
+        "category_id": index.category_ids[index.labels],
+        "bbox": _extents(index.boxes),
+        "area": index.areas,
+        "iscrowd": index.crowd.astype(int),
+    }
+    columns |= {
+        name: flags.astype(int)
+        for name, flags in (("difficult", index.difficult), ("truncated", index.truncated))
+        if flags.any()  # fields of VOC's: a set that has none of them is plain COCO
+    }
+    for start in range(0, index.num_boxes, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        for values in zip(*(column[rows].tolist() for column in columns.values()), strict=True):
+            yield dict(zip(columns, values, strict=True))
+
+
+def _category_elements(index: DetectionIndex) -> Iterator[dict[str, object]]:
+    for number, name in zip(index.category_ids.tolist(), index.classes, strict=True):
+        yield {"id": number, "name": name}
+
+
+def _extents(boxes: Float64[np.ndarray, "n 4"]) -> Float64[np.ndarray, "n 4"]:
+    """From corners to x, y, width and height, such that adding them gives the same corners."""
+    low, high = boxes[:, :2], boxes[:, 2:]
+    extent = high - low
+    # The rounded difference may miss the corner by a bit; one of its neighbours then does not.
+    for neighbour in (np.nextafter(extent, np.inf), np.nextafter(extent, -np.inf)):
+        better = (low + extent != high) & (low + neighbour == high)
+        extent = np.where(better, neighbour, extent)
+    return np.concatenate([low, extent], axis=1)
