@@ -6,7 +6,7 @@ import pytest
 
 from alphaiou import KINDS, __version__
 from alphaiou.cli import main
-from alphaiou.experiments.loss_spec import DISPLAY_NAMES, LossSpec
+from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
 
 TINY_SIMULATION = ("--points", "2", "--iterations", "5", "--device", "cpu")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from alphaiou.experiments.loss_spec import LossSpec
+from alphaiou.losses.spec import LossSpec
 from alphaiou.experiments.simulation import (
     load_run,
     result_path,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from alphaiou.experiments.loss_spec import LossSpec
+    from alphaiou.losses.spec import LossSpec
     from alphaiou.experiments.simulation import SimulationRun
     from alphaiou.losses.simulate import SimulationSettings
 
@@ -95,7 +95,7 @@ def run_simulate(command: Simulate) -> int:
 
 def _understand(command: Simulate) -> tuple[list[LossSpec], SimulationSettings]:
     from alphaiou.cli import UsageError
-    from alphaiou.experiments.loss_spec import LossSpec
+    from alphaiou.losses.spec import LossSpec
     from alphaiou.losses.simulate import SimulationSettings
 
     try:

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from alphaiou import __version__
-from alphaiou.experiments.loss_spec import LossSpec
 from alphaiou.losses.simulate import (
     IOU_THRESHOLDS,
     SimulationResult,
     SimulationSettings,
     simulate,
 )
+from alphaiou.losses.spec import LossSpec
 
 POINTS_PER_CHUNK = {"cpu": 256, "cuda": 5000}
 

@@ -10,10 +10,10 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from alphaiou.experiments.loss_spec import LossSpec
 from alphaiou.experiments.simulation import SimulationRun
 from alphaiou.experiments.style import CATEGORICAL, DASHES, FULL_WIDTH, INK, STYLE, panel_title
 from alphaiou.losses.simulate import CENTER, SimulationSettings
+from alphaiou.losses.spec import LossSpec
 
 MAX_COLUMNS = 4
 MAP_PIXELS = 240

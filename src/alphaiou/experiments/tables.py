@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from alphaiou.experiments.bench.record import Record, Row
-from alphaiou.experiments.loss_spec import DISPLAY_NAMES, LossSpec
+from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
 
 CONTENDERS = {
     "fused": "ours, fused",
