@@ -1,0 +1,104 @@
+"""Images with their boxes, one at a time, for torch's ``DataLoader``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypedDict
+
+from jaxtyping import Bool, Float32, Int64, UInt8
+
+from alphaiou.data.index import DetectionIndex, Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.utils.data import Dataset
+
+    _Base = Dataset[tuple[UInt8[Tensor, "3 height width"], "Target"]]
+else:
+    # A loader asks for __len__ and __getitem__ alone. Without torch, a large set can be opened,
+    # counted and checked in a tenth of the memory that importing torch takes.
+    _Base = object
+
+
+class Target(TypedDict):
+    """The annotation of one image; boxes are absolute ``x1 y1 x2 y2``."""
+
+    boxes: Float32[Tensor, "n 4"]
+    labels: Int64[Tensor, " n"]
+    image_id: int
+    iscrowd: Bool[Tensor, " n"]
+    difficult: Bool[Tensor, " n"]
+    area: Float32[Tensor, " n"]
+
+
+class DetectionDataset(_Base):
+    """The images of an index, decoded when asked for, with their targets.
+
+    Small to pickle but for the arrays of the index, and safe to read from many workers.
+
+    Attributes:
+        index: The images and boxes; a data set of a changed index is a new ``DetectionDataset``.
+
+    Example:
+        >>> from alphaiou.data.shapes import shapes_index
+        >>> dataset = DetectionDataset(shapes_index("val", size=64, length=2))
+        >>> image, target = dataset[1]
+        >>> image.dtype, image.shape[0], target["boxes"].shape[1], target["image_id"]
+        (torch.uint8, 3, 4, 2)
+    """
+
+    def __init__(self, index: DetectionIndex) -> None:
+        self.index = index
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that the data set was read from."""
+        return self.index.layout
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, position: int) -> tuple[UInt8[Tensor, "3 height width"], Target]:
+        """An image and its target.
+
+        Raises:
+            DataError: The image cannot be read; the message names the file.
+        """
+        from alphaiou.data.images import decode_image
+
+        position = range(len(self))[position]
+        images, name = self.index.images, self.index.files[position]
+        return decode_image(images.read(name), images.where(name)), self.target(position)
+
+    def target(self, position: int) -> Target:
+        """The target of an image, without reading the image."""
+        import torch
+
+        index, rows = self.index, self.index.rows(position)
+        return {
+            "boxes": torch.tensor(index.boxes[rows], dtype=torch.float32),
+            "labels": torch.tensor(index.labels[rows], dtype=torch.int64),
+            "image_id": int(index.image_ids[position]),
+            "iscrowd": torch.tensor(index.crowd[rows]),
+            "difficult": torch.tensor(index.difficult[rows]),
+            "area": torch.tensor(index.areas[rows], dtype=torch.float32),
+        }
+
+    def __repr__(self) -> str:
+        return f"<DetectionDataset {self.index}>"
+
+    def __str__(self) -> str:
+        return str(self.index)
+
+
+def collate(
+    samples: Iterable[tuple[UInt8[Tensor, "3 height width"], Target]],
+) -> tuple[list[Tensor], list[Target]]:
+    """The images and the targets of a batch, as lists: neither have a size in common.
+
+    Example:
+        >>> collate([("image a", "target a"), ("image b", "target b")])
+        (['image a', 'image b'], ['target a', 'target b'])
+    """
+    pairs = list(samples)
+    return [image for image, _ in pairs], [target for _, target in pairs]
