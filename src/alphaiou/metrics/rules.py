@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from alphaiou.metrics.scoring_data import ScoringData
+
 RuleName = Literal["coco", "paper", "voc", "voc07"]
 
 #: IoU .50, .55, ... .95; made as COCO's evaluator makes them, so that ties fall the same way.
@@ -29,6 +31,10 @@ class Rule:
     precision_at: Literal["101 recalls", "11 recalls", "all recalls"]
     drop_difficult: bool
     max_detections: int | None
+
+    def ground_truth(self, data: ScoringData) -> ScoringData:
+        """The data without the targets that the rule drops."""
+        return data.keep_targets(~data.difficult) if self.drop_difficult else data
 
 
 RULES: dict[RuleName, Rule] = {

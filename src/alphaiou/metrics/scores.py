@@ -40,9 +40,8 @@ def score(
         evaluator: Who computes COCO's tables; pycocotools is slow, and says the same.
     """
     chosen = find_rule(rule)
-    if chosen.drop_difficult:
-        data = data.keep_targets(~data.difficult)
-    data, limit = data.in_order(), max_detections or chosen.max_detections
+    data = chosen.ground_truth(data).in_order()
+    limit = max_detections or chosen.max_detections
     if chosen.precision_at == "101 recalls":
         if limit is None:
             raise ValueError(f"rule={rule!r} needs a limit of detections: set max_detections")

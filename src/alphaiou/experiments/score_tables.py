@@ -1,0 +1,107 @@
+"""Scores as tables: side by side with their improvement over the first, and class by class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from alphaiou.experiments.bench.record import Record
+from alphaiou.experiments.tables import markdown
+from alphaiou.metrics import ComparisonRow, Scores
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def column_title(name: str) -> str:
+    """A column as the paper heads it.
+
+    Example:
+        >>> [column_title(name) for name in ("ap50", "map", "map75_95", "map_small", "ar100")]
+        ['AP50', 'mAP', 'mAP75:95', 'mAP small', 'AR100']
+    """
+    if name == "map75_95":
+        return "mAP75:95"
+    head, _, size = name.partition("_")
+    return f"{head.upper().replace('MAP', 'mAP')} {size}".strip()
+
+
+def cell(value: float, *, improvement: bool = False) -> str:
+    """A score in percent with two decimals, an improvement with its sign.
+
+    Example:
+        >>> cell(0.5274), cell(0.0165, improvement=True), cell(float("nan"))
+        ('52.74', '+1.65%', '–')
+    """
+    if math.isnan(value):
+        return "–"
+    return f"{100 * value:+.2f}%" if improvement else f"{100 * value:.2f}"
+
+
+def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
+    """A comparison as a Markdown table.
+
+    Example:
+        >>> print(comparison_markdown([ComparisonRow("IoU", {"map": 0.5274})]))
+        | predictions | mAP |
+        | --- | ---: |
+        | IoU | 52.74 |
+    """
+    head = ["predictions", *map(column_title, rows[0].values)]
+    return markdown(head, ([row.name, *_cells(row)] for row in rows), left=1)
+
+
+def comparison_table(rows: Sequence[ComparisonRow], title: str) -> Table:
+    """A comparison for the terminal."""
+    table = _table(title, "predictions", [column_title(name) for name in rows[0].values])
+    for row in rows:
+        style = "dim italic" if row.improvement else None
+        table.add_row(row.name, *_cells(row), style=style)
+    return table
+
+
+def number_table(scores: Mapping[str, Scores], title: str) -> Table:
+    """Every number, a column for each set of predictions."""
+    numbers = {
+        name: {column_title(key): value for key, value in one.as_dict().items()}
+        for name, one in scores.items()
+    }
+    return _columns_table(numbers, title, "score")
+
+
+def class_table(scores: Mapping[str, Scores], title: str) -> Table:
+    """Average precision class by class, a column for each set of predictions."""
+    return _columns_table({name: one.per_class for name, one in scores.items()}, title, "class")
+
+
+def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first: str) -> Table:
+    table = _table(title, first, list(columns))
+    for key in next(iter(columns.values())):
+        table.add_row(key, *(cell(column[key]) for column in columns.values()))
+    return table
+
+
+def evaluation_table(record: Record) -> str:
+    """Seconds to score a set, a line a rule: the record of ``benchmarks/evaluation.py``."""
+    shown = ("seconds", "collect_seconds", "compute_seconds")
+    lines = [
+        [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]
+        for row in record["rows"]
+    ]
+    return markdown(["what", "in all", "collecting", "computing"], lines, left=1)
+
+
+def _cells(row: ComparisonRow) -> list[str]:
+    return [cell(value, improvement=row.improvement) for value in row.values.values()]
+
+
+def _table(title: str, first: str, others: Sequence[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    table.add_column(first, overflow="fold")
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
