@@ -1,0 +1,92 @@
+"""What goes into a detector and comes out of it: torchvision's way, and at fixed shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+#: The value of pixels beside a picture that is smaller than its batch.
+PADDING = 114 / 255
+
+Target = dict[str, Tensor]
+Detections = dict[str, Tensor]
+Images = Sequence[Shaped[Tensor, "3 _height _width"]] | Shaped[Tensor, "batch 3 height width"]
+
+
+class TargetBatch(NamedTuple):
+    """The boxes of a batch of images in a number of slots that does not depend on the data.
+
+    Attributes:
+        images: Which image of the batch each is in.
+        labels: The class of each, from 0.
+        boxes: ``xyxy`` in pixels of the batched images.
+        valid: Whether the slot holds a box; what the others hold does not matter.
+    """
+
+    images: Int[Tensor, " slots"]
+    labels: Int[Tensor, " slots"]
+    boxes: Float[Tensor, "slots 4"]
+    valid: Bool[Tensor, " slots"]
+
+
+def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> TargetBatch:
+    """The targets of some images in one batch.
+
+    Args:
+        targets: For each image ``boxes`` ``xyxy`` in pixels and ``labels`` from 0.
+        slots: How many slots; as many as there are boxes unless given.
+
+    Example:
+        >>> one = {"boxes": torch.tensor([[0.0, 0.0, 9.0, 9.0]]), "labels": torch.tensor([2])}
+        >>> batch_targets([one, one], slots=3).valid
+        tensor([ True,  True, False])
+    """
+    counts = [len(target["boxes"]) for target in targets]
+    total = sum(counts)
+    slots = total if slots is None else slots
+    if total > slots:
+        raise ValueError(f"slots={slots} are too few for the {total} boxes of these images")
+    boxes = torch.cat([target["boxes"].reshape(-1, 4) for target in targets])
+    labels = torch.cat([target["labels"] for target in targets])
+    images = torch.arange(len(targets)).repeat_interleave(torch.tensor(counts)).to(labels.device)
+    spare = slots - total
+    return TargetBatch(
+        images=nn.functional.pad(images, (0, spare)),
+        labels=nn.functional.pad(labels, (0, spare)),
+        boxes=nn.functional.pad(boxes, (0, 0, 0, spare)),
+        valid=torch.arange(slots, device=labels.device) < total,
+    )
+
+
+def batch_images(images: Images, *, multiple: int) -> Float[Tensor, "batch 3 height width"]:
+    """Images in one batch, values from 0 to 1, grey to the right and below of the smaller ones.
+
+    Args:
+        images: A batch, or images of any sizes; bytes, or numbers from 0 to 1.
+        multiple: Height and width of the batch are multiples of this.
+
+    Example:
+        >>> batch_images([torch.zeros(3, 30, 40, dtype=torch.uint8)], multiple=32).shape
+        torch.Size([1, 3, 32, 64])
+    """
+    if isinstance(images, Tensor):
+        return _pad(_in_unit(images), images.shape[-2], images.shape[-1], multiple)
+    height = max(image.shape[-2] for image in images)
+    width = max(image.shape[-1] for image in images)
+    return torch.stack([_pad(_in_unit(image), height, width, multiple) for image in images])
+
+
+def _in_unit(image: Tensor) -> Tensor:
+    return image if image.is_floating_point() else image.float() / 255
+
+
+def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
+    below = -(-height // multiple) * multiple - image.shape[-2]
+    right = -(-width // multiple) * multiple - image.shape[-1]
+    if not below and not right:
+        return image
+    return nn.functional.pad(image, (0, right, 0, below), value=PADDING)

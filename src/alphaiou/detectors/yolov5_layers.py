@@ -1,0 +1,105 @@
+"""The parts of YOLOv5: convolutions with batch norm and SiLU, C3 stages, pyramid pooling."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+Features = Float[Tensor, "batch _channels _height _width"]
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+class Conv(nn.Module):
+    """A convolution, batch norm, SiLU."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+        self.norm: nn.Module = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.03)
+        self.activation = nn.SiLU(inplace=True)
+
+    def forward(self, x: Features) -> Features:
+        """Features to features."""
+        activated: Tensor = self.activation(self.norm(self.conv(x)))
+        return activated
+
+
+class Focus(nn.Module):
+    """Each 2×2 block of pixels as channels of one, then a convolution."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = Conv(4 * inputs, outputs, kernel=3)
+
+    def forward(self, x: Features) -> Features:
+        """An image to features at half its size."""
+        halved: Tensor = self.conv(nn.functional.pixel_unshuffle(x, 2))
+        return halved
+
+
+class Bottleneck(nn.Module):
+    """A 1×1 and a 3×3 convolution, with the input added if asked for."""
+
+    def __init__(self, channels: int, *, shortcut: bool) -> None:
+        super().__init__()
+        self.shortcut = shortcut
+        self.first, self.second = Conv(channels, channels), Conv(channels, channels, kernel=3)
+
+    def forward(self, x: Features) -> Features:
+        """Features to as many features."""
+        y: Tensor = self.second(self.first(x))
+        return x + y if self.shortcut else y
+
+
+class C3(nn.Module):
+    """Two halves, one through bottlenecks and one past them, joined by a third convolution."""
+
+    def __init__(self, inputs: int, outputs: int, repeats: int, *, shortcut: bool = True) -> None:
+        super().__init__()
+        half = outputs // 2
+        self.inner, self.past = Conv(inputs, half), Conv(inputs, half)
+        self.blocks = nn.Sequential(*(Bottleneck(half, shortcut=shortcut) for _ in range(repeats)))
+        self.join = Conv(2 * half, outputs)
+
+    def forward(self, x: Features) -> Features:
+        """Features to features of the same size."""
+        halves = [self.blocks(self.inner(x)), self.past(x)]
+        joined: Tensor = self.join(torch.cat(halves, dim=1))
+        return joined
+
+
+class SPP(nn.Module):
+    """Spatial pyramid pooling: maxima over neighbourhoods of several sizes, side by side."""
+
+    def __init__(self, channels: int, windows: tuple[int, ...] = (5, 9, 13)) -> None:
+        super().__init__()
+        self.narrow = Conv(channels, channels // 2)
+        self.pools = nn.ModuleList(nn.MaxPool2d(w, stride=1, padding=w // 2) for w in windows)
+        self.join = Conv(channels // 2 * (len(windows) + 1), channels)
+
+    def forward(self, x: Features) -> Features:
+        """Features to as many features."""
+        x = self.narrow(x)
+        joined: Tensor = self.join(torch.cat([x, *(pool(x) for pool in self.pools)], dim=1))
+        return joined
+
+
+def fold_batch_norm(model: AnyModule) -> AnyModule:
+    """A copy for inference whose convolutions have taken in their batch norms.
+
+    Example:
+        >>> folded = fold_batch_norm(Conv(3, 8, kernel=3))
+        >>> sum(p.numel() for p in folded.parameters())
+        224
+    """
+    folded = deepcopy(model).eval()
+    for module in folded.modules():
+        if isinstance(module, Conv) and isinstance(module.norm, nn.BatchNorm2d):
+            module.conv = fuse_conv_bn_eval(module.conv, module.norm)
+            module.norm = nn.Identity()
+    return folded
