@@ -16,7 +16,7 @@ from alphaiou.data.shape_drawing import draw
 from alphaiou.data.shape_outlines import LOOPS, SHAPES, circle, encloses, outline_edges
 from alphaiou.data.shape_raster import coverage
 from alphaiou.data.shape_scenes import SPLITS, Scenes, generator, lay_out
-from alphaiou.data.shapes import LEAST_SEEN, DrawnImages, shapes_index
+from alphaiou.data.shapes import LEAST_SEEN, DrawnImages, shapes_dataset, shapes_index
 
 FINE = 16
 
@@ -252,6 +252,13 @@ class TestImages:
         decoded = np.asarray(Image.open(io.BytesIO(images.read("val-000001.png"))))
         assert np.array_equal(decoded.transpose(2, 0, 1), images.draw("val-000001.png"))
         assert np.array_equal(decoded.transpose(2, 0, 1), images.pixels("val-000001.png"))
+
+    def test_a_data_set_gives_what_decoding_the_file_would(self):
+        dataset = shapes_dataset("test", size=90, length=3)
+        image, target = dataset[2]
+        decoded = np.asarray(Image.open(io.BytesIO(dataset.index.images.read("test-000002.png"))))
+        assert np.array_equal(decoded.transpose(2, 0, 1), image)
+        assert target["boxes"].shape == dataset.index.boxes[dataset.index.rows(2)].shape
 
     def test_sizes_are_those_of_the_index(self):
         index = shapes_index("test", size=80, length=10)

@@ -65,9 +65,12 @@ class DetectionDataset(_Base):
             DataError: The image cannot be read; the message names the file.
         """
         from alphaiou.data.images import decode_image
+        from alphaiou.data.shapes import DrawnImages
 
         position = range(len(self))[position]
         images, name = self.index.images, self.index.files[position]
+        if isinstance(images, DrawnImages):  # nothing to decode
+            return images.pixels(name), self.target(position)
         return decode_image(images.read(name), images.where(name)), self.target(position)
 
     def target(self, position: int) -> Target:

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from jaxtyping import UInt8
-from torch import Tensor
 
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import DataError
@@ -29,6 +27,8 @@ from alphaiou.data.shape_outlines import SHAPES
 from alphaiou.data.shape_scenes import SPLITS, generator, lay_out
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from alphaiou.data.dataset import DetectionDataset
 
 LENGTHS = {"train": 2000, "val": 500, "test": 500}
@@ -51,7 +51,7 @@ def shapes_dataset(
     Example:
         >>> image, target = shapes_dataset("val", size=160, length=8)[3]
         >>> tuple(image.shape), target["boxes"].shape[-1]
-        ((3, 160, 120), 4)
+        ((3, 160, 106), 4)
     """
     from alphaiou.data.dataset import DetectionDataset
 
@@ -138,6 +138,8 @@ class DrawnImages:
 
     def pixels(self, name: str) -> UInt8[Tensor, "3 height width"]:
         """The same as a tensor: what reading and decoding the file would give, without either."""
+        import torch
+
         return torch.from_numpy(self.draw(name))
 
     def read(self, name: str) -> bytes:
