@@ -1,14 +1,20 @@
 """The command line. Each command is a module with one frozen dataclass and one function.
 
-Nothing here is imported at the top but the standard library: the command has to start, and to say
-what to install, on a machine that has only the losses.
+Nothing here is imported at the top that needs more than the standard library: the command has to
+start, and to say what to install, on a machine that has only the losses.
 """
 
 import sys
 from collections.abc import Sequence
 
-INSTALL = "pip install 'alphaiou[cli]'"
-EXTRA_MODULES = frozenset({"tyro", "rich", "matplotlib", "numpy"})
+from alphaiou.errors import AlphaIoUError
+
+#: The extra that brings each module which the package itself does without.
+EXTRAS = {
+    **dict.fromkeys(("tyro", "rich", "matplotlib", "numpy"), "cli"),
+    **dict.fromkeys(("torchvision", "PIL", "yaml", "msgspec", "hotcoco"), "data"),
+    **dict.fromkeys(("lightning", "safetensors"), "train"),
+}
 
 
 class UsageError(Exception):
@@ -31,12 +37,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(arguments)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        if missing not in EXTRA_MODULES:
+        if missing not in EXTRAS:
             raise
-        return _fail(f"the command line needs {missing}, which is missing: {INSTALL}", 1)
+        install = f"pip install 'alphaiou[{EXTRAS[missing]}]'"
+        return _fail(f"this command needs {missing}, which is missing: {install}", 1)
     except UsageError as error:
         return _fail(str(error), 2)
-    except OSError as error:
+    except (OSError, AlphaIoUError) as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)

@@ -11,9 +11,13 @@ from alphaiou import __version__
 from alphaiou.cli import UsageError
 from alphaiou.cli.bench import Bench, run_bench
 from alphaiou.cli.curves import Curves, run_curves
+from alphaiou.cli.data import Data, run_data
+from alphaiou.cli.evaluate import Evaluate, run_eval
 from alphaiou.cli.simulate import Simulate, run_simulate
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "data": (Data, run_data),
+    "eval": (Evaluate, run_eval),
     "curves": (Curves, run_curves),
     "simulate": (Simulate, run_simulate),
     "bench": (Bench, run_bench),

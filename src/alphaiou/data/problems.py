@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from alphaiou.errors import AlphaIoUError
+
 #: What reading did about a problem.
 Effect = Literal["kept", "box left out", "image left out", "file left out"]
 
@@ -34,7 +36,7 @@ class Problem:
         return f"{place}: {self.detail} ({self.effect}); {self.remedy}"
 
 
-class DataError(ValueError):
+class DataError(AlphaIoUError, ValueError):
     """A data set, or a file of it, cannot be used; the message names the file and the remedy."""
 
 
