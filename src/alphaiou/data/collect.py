@@ -75,7 +75,8 @@ class Collection:
         *,
         images: ImageFiles,
         classes: tuple[str, ...],
-        label_names: Mapping[int, str],
+        labels: Mapping[int, int],
+        names: Mapping[int, str],
     ) -> DetectionIndex:
         """Check the boxes and make the index of those that are kept.
 
@@ -85,20 +86,21 @@ class Collection:
             split: The name of the split.
             images: Where the images are.
             classes: The names of the classes.
-            label_names: What the numbers given to :meth:`add_box` are called; a number that is not
-                there, or whose name is no class, is an unknown class.
+            labels: The labels of the numbers given to :meth:`add_box`; a number that is not there
+                is an unknown class.
+            names: What the files call those numbers, for messages.
         """
         boxes, numbers, image_of_box, places, marks = map(np.asarray, self._columns.values())
         boxes = boxes.reshape(-1, 4)
         sizes = np.asarray(self._sizes, dtype=np.int32).reshape(-1, 2)
-        labels = _translate(numbers, classes, label_names)
+        label_of_box = _translate(numbers, labels)
         kept, found = check_boxes(
             boxes,
-            labels,
+            label_of_box,
             image_of_box,
             sizes,
             lambda row: (self._sources[image_of_box[row]], f"{self.place_word} {places[row]}"),
-            class_name=lambda row: label_names.get(int(numbers[row]), str(numbers[row])),
+            class_name=lambda row: names.get(int(numbers[row]), str(numbers[row])),
         )
         sides = boxes[kept, 2:] - boxes[kept, :2]
         counts = np.bincount(image_of_box[kept], minlength=len(self._files))
@@ -114,7 +116,7 @@ class Collection:
             sizes=sizes,
             offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
             boxes=boxes[kept],
-            labels=labels[kept],
+            labels=label_of_box[kept],
             box_ids=np.arange(1, kept.sum() + 1),
             areas=sides[:, 0] * sides[:, 1],
             crowd=np.zeros(len(sides), dtype=bool),
@@ -124,11 +126,8 @@ class Collection:
         )
 
 
-def _translate(
-    numbers: np.ndarray, classes: Sequence[str], label_names: Mapping[int, str]
-) -> np.ndarray:
-    """The label of each number, -1 where its class is unknown."""
-    label_of = {name: label for label, name in enumerate(classes)}
-    known, inverse = np.unique(numbers, return_inverse=True)
-    labels = [label_of.get(label_names.get(number, ""), -1) for number in known.tolist()]
-    return np.asarray(labels, dtype=np.int32)[inverse.reshape(-1)]
+def _translate(numbers: np.ndarray, labels: Mapping[int, int]) -> np.ndarray:
+    """The label of each number, -1 where there is none."""
+    distinct, inverse = np.unique(numbers, return_inverse=True)
+    translated = [labels.get(number, -1) for number in distinct.tolist()]
+    return np.asarray(translated, dtype=np.int32)[inverse.reshape(-1)]

@@ -62,13 +62,15 @@ def read_voc(root: Path, split: str) -> DetectionIndex:
         first = f"; the first: {found.problems[0]}" if found.problems else ""
         raise DataError(f"{lists[0]}: lists no image that can be used{first}")
     devkit = years[0].parent
+    classes = _read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers))
     return found.index(
         "voc",
         root,
         split,
         images=FolderImages(devkit),
-        classes=_read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers)),
-        label_names={number: name for name, number in numbers.items()},
+        classes=classes,
+        labels={numbers[name]: label for label, name in enumerate(classes) if name in numbers},
+        names={number: name for name, number in numbers.items()},
     )
 
 

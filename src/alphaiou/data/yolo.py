@@ -1,0 +1,241 @@
+"""YOLO's layout: a text file an image, a line a box, and a ``data.yaml`` for the splits."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import yaml
+
+from alphaiou.data.collect import Collection
+from alphaiou.data.image_files import FolderImages, reason
+from alphaiou.data.images import ImageError, image_size
+from alphaiou.data.index import DetectionIndex
+from alphaiou.data.problems import DataError, Effect, Problem
+from alphaiou.data.safe_write import Placing, flat_names, place_images, writing_folder
+from alphaiou.data.voc_xml import shortest
+from alphaiou.data.yolo_config import CONFIG_NAMES, YoloConfig, images_in, locate, read_config
+
+LARGEST_LABEL_FILE = 1 << 24
+
+
+def read_yolo(config: Path, split: str) -> DetectionIndex:
+    """Read one split of a YOLO data set.
+
+    The labels of ``…/images/…/a.jpg`` are in ``…/labels/…/a.txt``; an image without that file has
+    no objects, and is counted among the problems as kept. A line is ``class cx cy w h`` in
+    fractions of the image, or ``class x y x y x y …``, a polygon, of which the bounding box counts.
+
+    Args:
+        config: The ``data.yaml``.
+        split: One of the splits in it; ``valid`` is ``val``.
+
+    Raises:
+        DataError: The file is broken, there is no such split, or it has no image that can be used.
+    """
+    description = read_config(config)
+    found = Collection("line")
+    listed = 0
+    for path in _images_of(description, split, found.problems):
+        listed += 1
+        _read_image(path, description.base, found)
+    if not len(found):
+        first = f"; the first: {found.problems[0]}" if found.problems else ""
+        raise DataError(f"{config}: {split}: of {listed} images none can be used{first}")
+    classes = description.classes
+    return found.index(
+        "yolo",
+        config,
+        split,
+        images=FolderImages(description.base, anywhere=True),
+        classes=classes,
+        labels={number: number for number in range(len(classes))},
+        names=dict(enumerate(classes)),
+    )
+
+
+def yolo_splits(config: Path) -> tuple[str, ...]:
+    """The splits of a data set."""
+    return tuple(read_config(config).splits)
+
+
+def label_path(image: Path) -> Path:
+    """The file with the boxes of an image.
+
+    Example:
+        >>> label_path(Path("images/set/images/train/1.jpg")).as_posix()
+        'images/set/labels/train/1.txt'
+    """
+    head, found, tail = f"/{image.as_posix()}".rpartition("/images/")
+    path = f"{head}/labels/{tail}" if found else f"/{image.as_posix()}"
+    return Path(path[1:]).with_suffix(".txt")
+
+
+def _images_of(config: YoloConfig, split: str, problems: list[Problem]) -> Iterator[Path]:
+    """The images of a split, each once."""
+    entries = config.splits.get({"valid": "val"}.get(split, split))
+    if entries is None:
+        there = ", ".join(config.splits) or "none at all"
+        raise DataError(f"{config.file}: has no split {split!r}; there are: {there}")
+    seen: set[Path] = set()
+    for entry in entries:
+        place = locate(config, split, entry)
+        listed = _listed(place, config.base) if place.is_file() else enumerate(images_in(place), 1)
+        for line, path in listed:
+            if path not in seen:
+                seen.add(path)
+                yield path
+                continue
+            detail = f"{path} is listed again"
+            problems.append(_problem(place, "image-duplicate", detail, where=f"line {line}"))
+
+
+def _listed(list_file: Path, base: Path) -> Iterator[tuple[int, Path]]:
+    """The lines of a list of images, relative to the list, or to ``path`` where that is right."""
+    try:
+        text = list_file.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    lines = [(number, line.replace("\0", "\\0")) for number, line in lines if line]
+    folder = list_file.parent
+    if lines and not (folder / lines[0][1]).exists() and (base / lines[0][1]).exists():
+        folder = base
+    for number, line in lines:
+        yield number, Path(os.path.abspath(folder / line))  # noqa: PTH100 - links keep their names
+
+
+def _read_image(path: Path, base: Path, found: Collection) -> None:
+    """Add an image and its boxes, or say why not."""
+    label = label_path(path)
+    try:
+        size = image_size(path)
+        lines = _label_lines(label)
+    except ImageError as error:
+        kind = error.kind if path.exists() else "image-missing"
+        found.problems.append(_problem(path, kind, error.why))
+        return
+    except FileNotFoundError:
+        lines = []
+        detail = f"{path.name} has no label file: it counts as an image without objects"
+        found.problems.append(_problem(label, "image-without-label", detail, effect="kept"))
+    except OSError as error:
+        detail = f"it cannot be read: {reason(error)}"
+        found.problems.append(_problem(label, "line-broken", detail))
+        return
+    inside = path.is_relative_to(base)
+    found.add_image((path.relative_to(base) if inside else path).as_posix(), size, str(label))
+    for number, line in enumerate(lines, 1):
+        try:
+            _add_line(line.split(), size, number, found)
+        except ValueError as error:
+            place = f"line {number}"
+            found.problems.append(
+                _problem(label, "line-broken", str(error), where=place, effect="box left out")
+            )
+
+
+def _label_lines(label: Path) -> list[bytes]:
+    with label.open("rb") as file:
+        data = file.read(LARGEST_LABEL_FILE + 1)
+    if len(data) > LARGEST_LABEL_FILE:
+        raise OSError(f"it has more than {LARGEST_LABEL_FILE:,} bytes")
+    return data.splitlines()
+
+
+def _add_line(fields: list[bytes], size: tuple[int, int], number: int, found: Collection) -> None:
+    """Add the box of a line; ValueError says what is wrong with the line."""
+    if not fields:
+        return
+    if len(fields) < 5 or len(fields) % 2 == 0:
+        raise ValueError(f"it has {len(fields)} columns; a box has 5, a polygon 7 or more, odd")
+    try:
+        label, *values = map(float, fields)
+    except ValueError:
+        raise ValueError(f"{b' '.join(fields)[:60]!r} are not all numbers") from None
+    if not label.is_integer():
+        raise ValueError(f"the class {fields[0].decode('ascii', 'replace')} is not a whole number")
+    x1, y1, x2, y2 = _corners(values)
+    width, height = size
+    # An unknown class may be any number, the column of labels holds those of 32 bits.
+    class_number = int(max(-1.0, min(label, 2.0**31 - 1)))
+    found.add_box((x1 * width, y1 * height, x2 * width, y2 * height), class_number, number)
+
+
+def _corners(values: list[float]) -> tuple[float, float, float, float]:
+    """The corners of ``cx cy w h``, or of the polygon ``x y x y x y …``."""
+    if len(values) == 4:
+        cx, cy, w, h = values
+        return cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2
+    if math.isnan(sum(values)):  # min and max would pass over it
+        return (math.nan,) * 4
+    return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
+
+
+_REMEDIES = {
+    "image-missing": "put the image there, or remove it from the list",
+    "image-duplicate": "remove the repetition",
+    "image-without-label": "add an empty file if there are no objects in the image",
+    "image-unreadable": "replace the image",
+    "image-truncated": "copy the image again",
+    "line-broken": "write class cx cy w h, in fractions of the image",
+}
+
+
+def _problem(
+    file: Path, kind: str, detail: str, *, where: str = "", effect: Effect = "image left out"
+) -> Problem:
+    return Problem(str(file), where, kind, detail, _REMEDIES[kind], effect)
+
+
+def write_yolo(index: DetectionIndex, out: Path, *, images: Placing = "none") -> None:
+    """Write an index with full precision: reading it gives the same boxes, to rounding.
+
+    Labels go to ``labels/<split>``, images to ``images/<split>``, and ``data.yaml`` gets the split
+    besides those it has. Crowds, difficult and truncated objects become ordinary boxes: the layout
+    has no word for them.
+
+    Args:
+        index: What to write.
+        out: The folder to make, or to add this split to.
+        images: Place the images by hard link, by copy, or not at all.
+
+    Raises:
+        DataError: A file is there already with other content, the folder has other classes, or an
+            image cannot be read.
+    """
+    names = flat_names(index.files)
+    config = _config(index, out / CONFIG_NAMES[0])
+    with writing_folder(out, may_change=(CONFIG_NAMES[0],)) as folder:
+        place_images(index.images, index.files, folder / "images" / index.split, names, images)
+        labels = folder / "labels" / index.split
+        labels.mkdir(parents=True)
+        for image, name in enumerate(names):
+            path = labels / PurePosixPath(name).with_suffix(".txt").name
+            path.write_text(_label_text(index, image), encoding="ascii", newline="\n")
+        (folder / CONFIG_NAMES[0]).write_text(config, encoding="utf-8", newline="\n")
+
+
+def _label_text(index: DetectionIndex, image: int) -> str:
+    rows = index.rows(image)
+    corners = index.boxes[rows].reshape(-1, 2, 2) / index.sizes[image]
+    low, high = corners[:, 0], corners[:, 1]
+    fractions = np.concatenate([(low + high) / 2, high - low], axis=1).tolist()
+    lines = zip(index.labels[rows].tolist(), fractions, strict=True)
+    return "".join(f"{label} {' '.join(map(shortest, values))}\n" for label, values in lines)
+
+
+def _config(index: DetectionIndex, path: Path) -> str:
+    """The text of ``data.yaml``, with the splits that the one that is there has."""
+    splits = {}
+    if path.exists():
+        there = read_config(path)
+        if there.classes != index.classes:
+            raise DataError(f"{path}: has other classes; write to another folder")
+        splits = {name: entries[0] for name, entries in there.splits.items()}
+    splits[index.split] = f"images/{index.split}"
+    content = {"path": ".", **dict(sorted(splits.items())), "names": dict(enumerate(index.classes))}
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
