@@ -16,11 +16,12 @@ from alphaiou.metrics import Scores, counts_above
 
 CURVE_THRESHOLDS = (0.5, 0.75, 0.9)
 BINS = np.linspace(0.5, 1.0, 26)
+LINE_LENGTH = 110  # letters of the legend across a figure
 
 
 def precision_recall_figure(scores: Mapping[str, Scores]) -> Figure:
     """Precision against recall at three IoU thresholds, the mean over the classes."""
-    figure = Figure(figsize=(FULL_WIDTH, 2.95), layout="constrained")
+    figure = _figure(2.95, scores)
     panels = figure.subplots(1, len(CURVE_THRESHOLDS), sharey=True)
     for letter, axes, iou in zip("abc", panels, CURVE_THRESHOLDS, strict=True):
         for (name, one), look in zip(scores.items(), looks(len(scores)), strict=True):
@@ -51,7 +52,7 @@ def iou_figure(ious: Mapping[str, Float64[np.ndarray, " detections"]]) -> Figure
     Args:
         ious: What ``detection_ious`` gives, by the name of the predictions.
     """
-    figure = Figure(figsize=(FULL_WIDTH, 2.75), layout="constrained")
+    figure = _figure(2.75, ious)
     left, right = figure.subplots(1, 2)
     for (name, own), look in zip(ious.items(), looks(len(ious)), strict=True):
         counts, edges = np.histogram(own, BINS)
@@ -101,8 +102,25 @@ def _draw_counts(axes: Axes, counts: Sequence[Mapping[float, int]]) -> None:
     panel_title(axes, "b", "Detections that reach an IoU")
 
 
+def _figure(height: float, named: Mapping[str, object]) -> Figure:
+    """A figure that has room for its legend."""
+    rows = -(-len(named) // _legend_columns(named))
+    return Figure(figsize=(FULL_WIDTH, height + 0.16 * (rows - 1)), layout="constrained")
+
+
 def _legend(figure: Figure, named: Mapping[str, object]) -> None:
     if len(named) > 1:
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        columns = min(len(named), 4)
+        handles, _ = figure.axes[0].get_legend_handles_labels()
+        labels = [_short(name) for name in named]
+        columns = _legend_columns(named)
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _legend_columns(named: Mapping[str, object]) -> int:
+    longest = max(len(_short(name)) for name in named)
+    return max(1, min(len(named), 4, LINE_LENGTH // (longest + 6)))
+
+
+def _short(name: str) -> str:
+    """The end of a long name: paths differ there."""
+    return name if len(name) <= LINE_LENGTH // 2 else f"…{name[1 - LINE_LENGTH // 2 :]}"

@@ -28,15 +28,17 @@ def column_title(name: str) -> str:
 
 
 def cell(value: float, *, improvement: bool = False) -> str:
-    """A score in percent with two decimals, an improvement with its sign.
+    """A score in percent; an improvement with its sign, from 100% on without decimals.
 
     Example:
-        >>> cell(0.5274), cell(0.0165, improvement=True), cell(float("nan"))
-        ('52.74', '+1.65%', '–')
+        >>> cell(0.5274), cell(0.0165, improvement=True), cell(9.5, improvement=True)
+        ('52.74', '+1.65%', '+950%')
     """
     if math.isnan(value):
         return "–"
-    return f"{100 * value:+.2f}%" if improvement else f"{100 * value:.2f}"
+    if improvement:
+        return f"{100 * value:+.{2 if abs(value) < 1 else 0}f}%"
+    return f"{100 * value:.2f}"
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
@@ -101,7 +103,7 @@ def _table(title: str, first: str, others: Sequence[str]) -> Table:
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, title=title)
-    table.add_column(first, overflow="fold")
+    table.add_column(first, overflow="fold", min_width=len("rela. improv."))
     for name in others:
         table.add_column(name, justify="right", no_wrap=True)
     return table
