@@ -12,9 +12,18 @@ import numpy as np
 from alphaiou.data.box_checks import check_boxes
 from alphaiou.data.image_files import ImageFiles
 from alphaiou.data.index import DetectionIndex, Layout, Strings
-from alphaiou.data.problems import Problem
+from alphaiou.data.problems import DataError, Problem
 
 _KINDS_OF_NUMBERS = {"boxes": "d", "labels": "i", "images": "q", "places": "q", "marks": "b"}
+
+
+class NothingUsableError(DataError):
+    """A split without a single image that can be used; ``problems`` says why of each."""
+
+    def __init__(self, message: str, problems: Sequence[Problem]) -> None:
+        first = f"; the first: {problems[0]}" if problems else ""
+        super().__init__(message + first)
+        self.problems = tuple(problems)
 
 
 class Collection:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from alphaiou.data.collect import Collection
+from alphaiou.data.collect import Collection, NothingUsableError
 from alphaiou.data.image_files import FolderImages, file_names, reason, stays_inside
 from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex
@@ -59,8 +59,7 @@ def read_voc(root: Path, split: str) -> DetectionIndex:
     for list_file in lists:
         read |= _read_list(list_file, found, numbers)
     if not len(found):
-        first = f"; the first: {found.problems[0]}" if found.problems else ""
-        raise DataError(f"{lists[0]}: lists no image that can be used{first}")
+        raise NothingUsableError(f"{lists[0]}: lists no image that can be used", found.problems)
     devkit = years[0].parent
     classes = _read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers))
     return found.index(

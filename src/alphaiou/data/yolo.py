@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import yaml
 
-from alphaiou.data.collect import Collection
+from alphaiou.data.collect import Collection, NothingUsableError
 from alphaiou.data.image_files import FolderImages, reason
 from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex
@@ -43,8 +43,8 @@ def read_yolo(config: Path, split: str) -> DetectionIndex:
         listed += 1
         _read_image(path, description.base, found)
     if not len(found):
-        first = f"; the first: {found.problems[0]}" if found.problems else ""
-        raise DataError(f"{config}: {split}: of {listed} images none can be used{first}")
+        message = f"{config}: {split}: of {listed} images none can be used"
+        raise NothingUsableError(message, found.problems)
     classes = description.classes
     return found.index(
         "yolo",

@@ -1,0 +1,147 @@
+"""``alphaiou data check``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from alphaiou.data.check import Report
+    from alphaiou.data.problems import Problem
+
+#: Findings of a kind that are shown unless all are asked for.
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """List everything that is wrong in a data set, with file, place and remedy.
+
+    Reads the annotations and opens every image. The exit code is 0 if nothing is wrong, 1 if
+    anything is. YOLO images without a label file are listed, but nothing is wrong with them: they
+    are images without objects.
+    """
+
+    path: Annotated[str, tyro.conf.Positional]
+    """The data set: a folder, an annotation file, or shapes."""
+
+    split: str | None = None
+    """The split to check; all of them unless given."""
+
+    layout: Literal["voc", "coco", "yolo"] | None = None
+    """The layout, where the files could be of more than one."""
+
+    json: bool = False
+    """Print one JSON document, for machines, and nothing else."""
+
+    all: bool = False
+    """List every finding, not only the first of each kind."""
+
+    no_decode: bool = False
+    """Read the headers of images only; those that are cut off go unnoticed."""
+
+    workers: int | None = None
+    """Threads that open images; one a core unless given."""
+
+
+def run_data_check(command: DataCheck) -> int:
+    """Check the data set and print the report; 1 if anything is wrong."""
+    import sys
+
+    from rich.console import Console
+
+    console = Console()
+    report = _check(command, Console(stderr=True) if command.json else console)
+    if command.json:
+        sys.stdout.write(_as_json(report))
+    else:
+        _print(report, console, shown=None if command.all else SHOWN)
+    return 0 if report.ok else 1
+
+
+def _check(command: DataCheck, console: Console) -> Report:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from alphaiou.cli import UsageError
+    from alphaiou.data.check import check_dataset
+
+    if command.workers is not None and command.workers < 1:
+        raise UsageError(f"--workers {command.workers}: must be at least 1")
+    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        return check_dataset(
+            command.path,
+            command.split,
+            layout=command.layout,
+            decode=not command.no_decode,
+            workers=command.workers,
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+
+
+def _as_json(report: Report) -> str:
+    import json
+    from dataclasses import asdict
+
+    content = {"ok": report.ok, "counts": report.counts, **asdict(report)}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _print(report: Report, console: Console, *, shown: int | None) -> None:
+    def line(text: str, style: str = "") -> None:
+        console.print(_printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+    for split in report.splits:
+        counts = f"{split.images:,} images, {split.boxes:,} boxes, {split.classes} classes"
+        line(f"{report.path} ({report.layout} layout, split {split.split}): {counts}")
+    for kind, count in report.counts.items():
+        found = [problem for problem in report.problems if problem.kind == kind]
+        line(f"\n{kind}: {count:,} ({_effects(found)})", "bold")
+        for problem in found[:shown]:
+            place = f"{problem.file}, {problem.where}" if problem.where else problem.file
+            line(f"  {place}: {problem.detail}")
+        if shown is not None and count > shown:
+            line(f"  … and {count - shown:,} more; --all lists them")
+        line(f"  → {found[0].remedy}")
+    line(_conclusion(report))
+
+
+def _effects(found: Sequence[Problem]) -> str:
+    from collections import Counter
+
+    counts = Counter(problem.effect for problem in found)
+    if len(counts) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{count:,} {effect}" for effect, count in counts.items())
+
+
+def _conclusion(report: Report) -> str:
+    from alphaiou.data.problems import left_out
+
+    if not report.problems:
+        return "nothing is wrong"
+    total = f"\n{len(report.problems):,} findings"
+    if report.ok:
+        return f"{total}, none of them wrong"
+    return f"{total}; {left_out(report.problems) or 'nothing is left out for them'}"
+
+
+def _printable(text: str) -> str:
+    """Without what a hostile file name could do to the terminal."""
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii")
+        for one in text
+    )

@@ -1,0 +1,183 @@
+"""Everything that is wrong in a data set: annotations, images, and labels that nothing uses."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from alphaiou.data.collect import NothingUsableError
+from alphaiou.data.image_files import ImageFiles
+from alphaiou.data.images import ImageError, decode_image, image_size
+from alphaiou.data.index import DetectionIndex, Layout
+from alphaiou.data.layouts import load_dataset, recognise, split_names
+from alphaiou.data.problems import DataError, Problem
+from alphaiou.data.strays import stray_labels
+
+_BROKEN: dict[Layout, str] = {"coco": "json-broken", "yolo": "yaml-broken"}
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """How much of a split can be used."""
+
+    split: str
+    images: int
+    boxes: int
+    classes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a check has found.
+
+    Attributes:
+        path: The data set.
+        layout: Its layout.
+        splits: What each split has, of those that can be read at all.
+        problems: Every finding, in the order of splits, then of files; each once.
+    """
+
+    path: str
+    layout: Layout
+    splits: tuple[SplitSummary, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of findings of each kind, the most frequent first."""
+        return dict(Counter(problem.kind for problem in self.problems).most_common())
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found but what is only worth knowing."""
+        return all(map(is_informational, self.problems))
+
+
+def is_informational(problem: Problem) -> bool:
+    """Whether a finding is normal: in YOLO's layout no label file means no objects."""
+    return problem.kind == "image-without-label" and problem.effect == "kept"
+
+
+def check_dataset(
+    path: str | Path,
+    split: str | None = None,
+    *,
+    layout: Layout | None = None,
+    decode: bool = True,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Read a data set, open all its images, and report everything that is wrong.
+
+    Args:
+        path: The data set, as for :func:`alphaiou.data.layouts.load_dataset`.
+        split: The split to check, all of them by default.
+        layout: The layout, where the files could be of more than one.
+        decode: Decode every image; otherwise only the headers are read, and an image that is cut
+            off after its header goes unnoticed.
+        workers: Threads that open images; one a core by default. The report is the same.
+        on_progress: Called with the number of images done and the number of all.
+
+    Raises:
+        DataError: There is no data set, or the split that was named is not there or is broken.
+
+    Example:
+        >>> check_dataset("shapes", "val", decode=False).ok
+        True
+    """
+    layout = recognise(path, layout)
+    problems: list[Problem] = []
+    indexes: list[DetectionIndex] = []
+    for name in _splits(path, split, layout, problems):
+        try:
+            index = load_dataset(path, name, layout=layout).index
+        except DataError as error:
+            if split is not None and not isinstance(error, NothingUsableError):
+                raise
+            problems += error.problems if isinstance(error, NothingUsableError) else ()
+            problems.append(_unusable(path, f"split {name}", layout, error))
+            continue
+        indexes.append(index)
+        problems += index.problems
+    problems += _check_images(indexes, decode, workers or os.cpu_count() or 1, on_progress)
+    problems += stray_labels(Path(path), layout, indexes)
+    summaries = (SplitSummary(i.split, len(i), i.num_boxes, len(i.classes)) for i in indexes)
+    # Splits overlap (trainval holds train): what is wrong in a file is said once.
+    return Report(str(path), layout, tuple(summaries), tuple(dict.fromkeys(problems)))
+
+
+def _splits(
+    path: str | Path, split: str | None, layout: Layout, problems: list[Problem]
+) -> Sequence[str]:
+    if split is not None:
+        return (split,)
+    try:
+        return split_names(path, layout=layout)
+    except DataError as error:
+        problems.append(_unusable(path, "", layout, error))
+        return ()
+
+
+def _unusable(path: str | Path, where: str, layout: Layout, error: DataError) -> Problem:
+    nothing = isinstance(error, NothingUsableError)
+    kind = "split-unusable" if nothing else _BROKEN.get(layout, "split-unusable")
+    return Problem(str(path), where, kind, str(error), "correct the file it names", "file left out")
+
+
+def _check_images(
+    indexes: Sequence[DetectionIndex],
+    decode: bool,
+    workers: int,
+    on_progress: Callable[[int, int], None] | None,
+) -> Iterator[Problem]:
+    """Open every image once, in threads: decoding leaves Python's lock to the others."""
+    tasks = list(dict.fromkeys(_images(indexes)))
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+        warnings.simplefilter("ignore")  # of decoders, about damage that is reported here
+        for done, problem in enumerate(pool.map(partial(_check_image, decode=decode), tasks), 1):
+            if problem is not None:
+                yield problem
+            if on_progress is not None:
+                on_progress(done, len(tasks))
+
+
+@dataclass(frozen=True)
+class _Image:
+    images: ImageFiles
+    name: str
+    width: int
+    height: int
+
+
+def _images(indexes: Sequence[DetectionIndex]) -> Iterator[_Image]:
+    for index in indexes:
+        if index.layout != "shapes":  # they are drawn, there is nothing to open
+            for name, (width, height) in zip(index.files, index.sizes.tolist(), strict=True):
+                yield _Image(index.images, name, width, height)
+
+
+def _check_image(image: _Image, *, decode: bool) -> Problem | None:
+    where = image.images.where(image.name)
+    try:
+        data = image.images.read(image.name)
+        if decode:
+            height, width = decode_image(data, where).shape[1:]
+        else:
+            width, height = image_size(data, where)
+    except ImageError as error:
+        remedy = "copy it again, or remove it from the list and its labels"
+        return Problem(where, "", error.kind, error.why, remedy)
+    except DataError as error:
+        return Problem(where, "", "image-unreadable", str(error), "put a readable image there")
+    if (width, height) == (image.width, image.height):
+        return None
+    detail = f"is {width} x {height}, its annotation says {image.width} x {image.height}"
+    if (height, width) == (image.width, image.height):
+        detail += ", the size before its EXIF orientation"
+    return Problem(where, "", "image-size", detail, "annotate the image as it is, upright")

@@ -1,0 +1,217 @@
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from alphaiou.cli.data.check import DataCheck, run_data_check
+from alphaiou.data.check import check_dataset
+from alphaiou.data.problems import DataError
+from tests.data import test_voc, test_yolo
+
+SHARED = Path(__file__).parents[3] / "shared/data"
+CAT = test_voc.box_xml("cat", 1, 1, 9, 9)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The image decoding and encoding capabilities:DeprecationWarning"
+)
+
+
+@pytest.fixture(autouse=True)
+def no_cache(monkeypatch):
+    monkeypatch.setenv("ALPHAIOU_CACHE", "")
+
+
+@pytest.fixture
+def voc(tmp_path):
+    year = tmp_path / "voc/VOC2007"
+    for stem in ("a", "b"):
+        test_voc.add_image(year, stem, test_voc.SIZE + CAT)
+    test_voc.add_list(year, "train", "a\n")
+    test_voc.add_list(year, "trainval", "a\nb\n")
+    return year
+
+
+@pytest.fixture
+def yolo(tmp_path):
+    root = tmp_path / "yolo"
+    test_yolo.add_image(root, "images/train/a.jpg", "0 0.5 0.5 0.5 0.5\n")
+    test_yolo.add_image(root, "images/val/b.jpg", "")
+    test_yolo.write_config(root)
+    return root
+
+
+@pytest.fixture
+def coco(tmp_path):
+    root = tmp_path / "coco"
+    test_yolo.add_image(root, "images/train/a.jpg")
+    content = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 50}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 5, 5]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (root / "annotations").mkdir()
+    (root / "annotations/train.json").write_text(json.dumps(content))
+    return root
+
+
+def found(report):
+    return sorted((p.kind, Path(p.file).name) for p in report.problems)
+
+
+@pytest.mark.parametrize("layout", ["voc", "yolo", "coco"])
+@pytest.mark.parametrize("decode", [True, False])
+def test_a_clean_set(request, tmp_path, layout, decode):
+    request.getfixturevalue(layout)
+    report = check_dataset(tmp_path / layout, decode=decode)
+    assert report.ok
+    assert report.problems == ()
+    assert report.layout == layout
+    assert all(split.images for split in report.splits)
+
+
+@pytest.mark.parametrize("layout", ["voc", "yolo", "coco"])
+def test_images_that_are_not_what_they_should_be(request, layout, tmp_path):
+    request.getfixturevalue(layout)
+    (path,) = (tmp_path / layout).rglob("a.jpg")
+    Image.effect_noise((100, 50), 50).save(path)
+    whole = path.read_bytes()
+
+    path.write_bytes(whole[: len(whole) * 2 // 3])
+    report = check_dataset(tmp_path / layout)
+    assert found(report) == [("image-truncated", "a.jpg")]
+    assert not report.ok
+
+    path.write_bytes(b"not an image")
+    assert ("image-unreadable", "a.jpg") in found(check_dataset(tmp_path / layout, decode=False))
+
+
+@pytest.mark.parametrize("layout", ["voc", "coco"])
+def test_sizes_that_disagree(request, layout, tmp_path):
+    request.getfixturevalue(layout)
+    (path,) = (tmp_path / layout).rglob("a.jpg")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (100, 50)).save(path, exif=exif)
+    report = check_dataset(tmp_path / layout)
+    assert found(report) == [("image-size", "a.jpg")]
+    assert "50 x 100, its annotation says 100 x 50" in report.problems[0].detail
+    assert "EXIF" in report.problems[0].detail
+
+
+def test_voc_labels_that_nothing_uses(voc):
+    test_voc.add_image(voc, "unlisted", test_voc.SIZE)
+    test_voc.add_image(voc, "segmentation", test_voc.SIZE)
+    (voc / "ImageSets/Segmentation").mkdir()
+    (voc / "ImageSets/Segmentation/train.txt").write_text("segmentation\n")
+    test_voc.add_image(voc, "no-image", test_voc.SIZE)
+    (voc / "JPEGImages/no-image.jpg").unlink()
+    report = check_dataset(voc)
+    assert found(report) == [
+        ("label-without-image", "no-image.xml"),
+        ("label-without-image", "unlisted.xml"),
+    ]
+
+
+def test_yolo_labels_that_nothing_uses(yolo):
+    (yolo / "labels/train/stray.txt").write_text("0 0.5 0.5 0.5 0.5\n")
+    (yolo / "labels/train/classes.txt").write_text("cat\ndog\n")
+    for split in (None, "train"):
+        assert found(check_dataset(yolo, split)) == [("label-without-image", "stray.txt")]
+    assert found(check_dataset(yolo, "val")) == []
+
+
+def test_what_is_only_worth_knowing_is_no_failure(yolo):
+    (yolo / "labels/train/a.txt").unlink()
+    report = check_dataset(yolo)
+    assert found(report) == [("image-without-label", "a.txt")]
+    assert report.ok
+
+
+def test_overlapping_splits_are_said_once(voc):
+    (voc / "Annotations/a.xml").write_text("<annotation>")
+    report = check_dataset(voc)
+    assert report.counts == {"xml-broken": 1, "split-unusable": 1}  # all of train is that file
+
+
+def test_a_broken_file_is_a_finding_too(yolo, coco):
+    (yolo / "data.yaml").write_text("names: [")
+    (coco / "annotations/train.json").write_text('{"images": [')
+    assert [kind for kind, _ in found(check_dataset(yolo))] == ["yaml-broken"]
+    assert [kind for kind, _ in found(check_dataset(coco))] == ["json-broken"]
+
+
+def test_a_split_without_usable_images_lists_all_of_them(yolo):
+    (yolo / "images/train/a.jpg").write_bytes(b"no")
+    expected = [("image-unreadable", "a.jpg"), ("split-unusable", "yolo")]
+    assert found(check_dataset(yolo)) == found(check_dataset(yolo, "train")) == expected
+
+
+def test_no_such_set_or_split(voc, tmp_path):
+    with pytest.raises(DataError, match="nowhere"):
+        check_dataset(tmp_path / "nowhere")
+    with pytest.raises(DataError, match="'tets'"):
+        check_dataset(voc, "tets")
+
+
+def test_the_report_does_not_depend_on_the_threads(voc):
+    for number in range(30):
+        test_voc.add_image(voc, f"x{number}", test_voc.SIZE)
+        if number % 3:
+            (voc / f"JPEGImages/x{number}.jpg").write_bytes(b"no")
+    test_voc.add_list(voc, "many", "".join(f"x{number}\n" for number in range(30)))
+    seen = []
+    one = check_dataset(voc, workers=1, on_progress=lambda done, total: seen.append((done, total)))
+    assert one == check_dataset(voc, workers=7)
+    assert one.counts["image-unreadable"] == 20
+    assert seen == [(done, 32) for done in range(1, 33)]
+
+
+class TestCommand:
+    def test_exit_codes(self, voc, capsys):
+        assert run_data_check(DataCheck(str(voc))) == 0
+        assert "nothing is wrong" in capsys.readouterr().out
+        (voc / "JPEGImages/a.jpg").write_bytes(b"no")
+        assert run_data_check(DataCheck(str(voc))) == 1
+        out = capsys.readouterr().out
+        assert "image-unreadable: 1" in out
+        assert str(voc / "JPEGImages/a.jpg") in out
+
+    def test_json(self, voc, capsys):
+        (voc / "JPEGImages/a.jpg").write_bytes(b"no")
+        assert run_data_check(DataCheck(str(voc), json=True)) == 1
+        report = json.loads(capsys.readouterr().out)
+        assert report["counts"] == {"image-unreadable": 1}
+        assert report["ok"] is False
+        assert report["layout"] == "voc"
+        assert [split["split"] for split in report["splits"]] == ["train", "trainval"]
+        problem = report["problems"][0]
+        assert problem["file"] == str(voc / "JPEGImages/a.jpg")
+        assert all(problem[field] for field in ("kind", "detail", "remedy", "effect"))
+
+    def test_only_the_first_of_a_kind_unless_all(self, voc, capsys):
+        test_voc.add_image(voc, "a", test_voc.SIZE + CAT * 9)
+        run_data_check(DataCheck(str(voc)))
+        assert "… and 3 more; --all" in capsys.readouterr().out
+        run_data_check(DataCheck(str(voc), all=True))
+        assert capsys.readouterr().out.count("is there more than once") == 8
+
+    def test_file_names_cannot_reach_the_terminal(self, voc, capsys):
+        evil = "\x1b]0;evil\x07\udcff[red]"
+        try:
+            (voc / "Annotations" / f"{evil}.xml").write_text("<annotation/>")
+        except OSError:
+            pytest.skip("this file system takes no such names")
+        assert run_data_check(DataCheck(str(voc))) == 1
+        out = capsys.readouterr().out
+        assert "\x1b" not in out
+        assert "[red].xml" in out
+
+
+@pytest.mark.parametrize("name", ["voc-sample", "coco256"])
+def test_real_data_has_nothing_wrong(name):
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"shared/data/{name} is not beside this checkout")
+    report = check_dataset(SHARED / name)
+    assert report.ok
+    assert len(report.problems) == {"voc-sample": 0, "coco256": 2}[name]
