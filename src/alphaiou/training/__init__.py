@@ -1,0 +1,1 @@
+"""Training: the loop that every detector shares, checkpoints, evaluation."""

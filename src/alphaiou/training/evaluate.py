@@ -1,0 +1,89 @@
+"""Scores of a detector on a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from alphaiou.data.cache import ImageCache, letterbox_batch, to_original
+from alphaiou.data.index import DetectionIndex
+from alphaiou.detectors import fold_batch_norm
+from alphaiou.metrics import DetectionScores, Scores
+from alphaiou.metrics.rules import RuleName
+from alphaiou.training.processes import Processes
+from alphaiou.training.recipe import Precision
+from alphaiou.training.step import AUTOCAST
+
+
+def evaluate(
+    detector: nn.Module,
+    index: DetectionIndex,
+    cache: ImageCache,
+    *,
+    rule: RuleName,
+    precision: Precision,
+    batch_size: int = 32,
+    processes: Processes | None = None,
+) -> Scores:
+    """Score a detector on the images of an index.
+
+    Args:
+        detector: The detector.
+        index: The images and their boxes, in pixels of the original images.
+        cache: Their pixels, in the same order; images that it could not read are not scored.
+        rule: How to score.
+        precision: The arithmetic of the network.
+        batch_size: Images at a time.
+        processes: With several, each takes a share of the images.
+    """
+    processes = processes or Processes()
+    scores = DetectionScores(classes=index.classes, rule=rule)
+    index = readable(index, cache)
+    rows = torch.arange(len(index), device=cache.pixels.device)[processes.rank :: processes.count]
+    folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
+    for chosen in rows.split(batch_size):
+        found = detect(folded, cache, chosen, precision=precision)
+        scores.update(found, [ground_truth(index, row) for row in chosen.tolist()])
+    return (scores if processes.count == 1 else scores.gather()).compute()
+
+
+@torch.no_grad()
+def detect(
+    detector: nn.Module, cache: ImageCache, rows: Tensor, *, precision: Precision
+) -> list[dict[str, Tensor]]:
+    """The detections of some images of a cache, in pixels of the original images."""
+    device = next(detector.parameters()).device
+    images = letterbox_batch(cache, rows).to(device)
+    kind = AUTOCAST.get(precision)
+    with torch.autocast(images.device.type, kind, enabled=kind is not None):
+        found: Iterable[dict[str, Tensor]] = detector(images)
+    sizes, scales = cache.sizes[rows].float(), cache.scales[rows]
+    # Nothing is seen in the grey beside an image: boxes end where it does.
+    limits = sizes.repeat(1, 2).to(images.device)
+    scales = scales.to(images.device)
+    return [
+        one | {"boxes": to_original(one["boxes"].minimum(limit), scale[None])}
+        for one, limit, scale in zip(found, limits, scales, strict=True)
+    ]
+
+
+def readable(index: DetectionIndex, cache: ImageCache) -> DetectionIndex:
+    """The images of an index that a cache has."""
+    there = np.isin(index.image_ids, cache.image_ids.cpu().numpy())
+    return index if there.all() else index.take(np.flatnonzero(there))
+
+
+def ground_truth(index: DetectionIndex, image: int) -> dict[str, object]:
+    """The boxes of an image as scores want them."""
+    rows = index.rows(image)
+    return {
+        "boxes": index.boxes[rows],
+        "labels": index.labels[rows],
+        "iscrowd": index.crowd[rows],
+        "difficult": index.difficult[rows],
+        "area": index.areas[rows],
+        "image_id": int(index.image_ids[image]),
+    }

@@ -1,0 +1,234 @@
+"""One step of training, as the device does it: augment, predict, loss, gradient, update, average.
+
+Nothing in it waits for the host, and all shapes are fixed, so on CUDA the whole of it is recorded
+once as a CUDA graph and replayed: at 64 images of 320 pixels launching the kernels one by one
+takes longer than running them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from alphaiou.data.batch import Batch
+from alphaiou.detectors import TargetBatch
+from alphaiou.losses import AlphaIoULoss
+from alphaiou.training.flat import FlatParameters
+from alphaiou.training.optimiser import MovingAverage, NesterovSGD
+from alphaiou.training.processes import Processes
+from alphaiou.training.recipe import Recipe
+from alphaiou.training.schedule import rate_table
+
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: fp16 gradients are computed at this scale at first, half of it after every overflow.
+FIRST_SCALE = 2.0**12
+WARM_UP_STEPS = 3
+
+
+class Batches(Protocol):
+    """Where the batches of a training come from."""
+
+    #: Whether ``draw`` may be recorded in a CUDA graph.
+    capturable: bool
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Start with the first batch of an epoch, which depends on the seed and the epoch alone."""
+        ...
+
+    def draw(self, place: Int[Tensor, ""]) -> list[Batch]:
+        """The pieces of this process's share of a batch, given its place in the epoch."""
+        ...
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """How the device computes a step; none of it is part of the result.
+
+    Attributes:
+        compile: Whether torch.compile makes the kernels.
+        capture: Whether the step is recorded as a CUDA graph.
+    """
+
+    compile: bool = False
+    capture: bool = False
+
+
+class Totals(NamedTuple):
+    """What has happened since the epoch began, on the device."""
+
+    losses: Float[Tensor, " parts"]
+    lost_boxes: Int[Tensor, ""]
+    failed_step: Int[Tensor, ""]
+
+
+class TrainingStep:
+    """The state of a training, and the step that changes it.
+
+    Args:
+        detector: The detector, on its device.
+        batches: Where its batches come from.
+        recipe: The run.
+        steps_per_epoch: The number of batches of an epoch.
+        processes: Who else computes a share of each batch.
+        options: How to compute.
+    """
+
+    def __init__(
+        self,
+        detector: nn.Module,
+        batches: Batches,
+        recipe: Recipe,
+        *,
+        steps_per_epoch: int,
+        processes: Processes,
+        options: StepOptions,
+    ) -> None:
+        self.detector, self.batches, self.recipe = detector.train(), batches, recipe
+        self.processes, self.steps_per_epoch = processes, steps_per_epoch
+        self.parameters = FlatParameters(detector)
+        device = self.parameters.values.device
+        decay = recipe.optimisation.weight_decay * recipe.batch_size / 64
+        self.optimiser = NesterovSGD(self.parameters, decay)
+        self.average = MovingAverage(
+            deepcopy(detector).eval().requires_grad_(requires_grad=False),
+            self.parameters,
+            detector,
+        )
+        self.gradient = torch.zeros_like(self.parameters.values)
+        self.gradients = self.parameters.like(self.gradient)
+        self.rates = rate_table(steps_per_epoch, recipe).to(device)
+        self.number = torch.zeros((), dtype=torch.int64, device=device)
+        self.scale = torch.tensor(FIRST_SCALE if recipe.precision == "fp16" else 1.0, device=device)
+        self.totals = Totals(
+            torch.zeros(3, device=device),
+            torch.zeros((), dtype=torch.int64, device=device),
+            torch.full((), -1, dtype=torch.int64, device=device),
+        )
+        self.losses: Callable[[Tensor, TargetBatch], Tensor] = self._losses
+        if options.compile:
+            self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
+        self.scheduled = [m for m in detector.modules() if _is_scheduled(m)]
+        self.capture = options.capture
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Be ready for the first step of an epoch, counted from 0."""
+        self.batches.begin_epoch(epoch)
+        self.number.fill_(epoch * self.steps_per_epoch)
+        self.totals.losses.zero_()
+        self.totals.lost_boxes.zero_()
+
+    def __call__(self) -> None:
+        """Do one step."""
+        if not self.capture:
+            self._step(self._draw())
+        elif self.graph is None:
+            raise RuntimeError("record() the step before it is replayed")
+        else:
+            if not self.batches.capturable:
+                self._fill(self._draw())
+            self.graph.replay()
+
+    def record(self) -> None:
+        """Record the step as a CUDA graph, and leave everything as it was before."""
+        if not self.capture:
+            return
+        kept = {name: tensor.clone() for name, tensor in self.state().items()}
+        self.static = None if self.batches.capturable else self._draw()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP_STEPS):
+                self._step(self.static or self._draw())
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._step(self.static or self._draw())
+        self.load_state(kept)
+        self.totals.failed_step.fill_(-1)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that the next step depends on."""
+        return {
+            **{f"model.{name}": tensor for name, tensor in self.detector.state_dict().items()},
+            **{f"ema.{name}": tensor for name, tensor in self.average.model.state_dict().items()},
+            "velocity": self.optimiser.velocity,
+            "scale": self.scale,
+        }
+
+    @torch.no_grad()
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from a state, in place: a recorded step keeps its addresses."""
+        mine = self.state()
+        if mine.keys() != tensors.keys():
+            raise ValueError(
+                f"another detector's state: {sorted(mine.keys() ^ tensors.keys())[:3]}"
+            )
+        for name, tensor in mine.items():
+            tensor.copy_(tensors[name])
+
+    def _draw(self) -> list[Batch]:
+        return self.batches.draw(self.number % self.steps_per_epoch)
+
+    def _fill(self, pieces: list[Batch]) -> None:
+        for static, piece in zip(self.static or [], pieces, strict=True):
+            for name in ("images", "boxes", "labels", "image_of_box", "valid", "lost"):
+                getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
+
+    def _losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
+        kind = AUTOCAST.get(self.recipe.precision)
+        # Casts of weights that outlive the step would go stale in a recorded one.
+        with torch.autocast(
+            images.device.type, kind, enabled=kind is not None, cache_enabled=False
+        ):
+            return torch.stack(list(self.detector(images, targets).values()))
+
+    def _step(self, pieces: list[Batch]) -> None:
+        lr, bias_lr, momentum, decay, alpha = self.rates[self.number].unbind()
+        for loss in self.scheduled:
+            loss.alpha.copy_(alpha)
+        parts = self._accumulate(pieces)
+        self.processes.average(self.gradient)
+        self.gradient.div_(self.scale)
+        finite = self.gradient.sum().isfinite()
+        self._note(parts, finite, pieces)
+        keep = finite & (self.totals.failed_step < 0)
+        self.optimiser.step(self.gradient, lr=lr, bias_lr=bias_lr, momentum=momentum, keep=keep)
+        self.average.step(decay)
+        self.number.add_(1)
+
+    def _accumulate(self, pieces: list[Batch]) -> Float[Tensor, " parts"]:
+        """The gradient of all pieces into ``gradient``, and the sum of their losses."""
+        totals = []
+        for place, piece in enumerate(pieces):
+            targets = TargetBatch(piece.image_of_box, piece.labels, piece.boxes, piece.valid)
+            parts = self.losses(piece.images, targets)
+            found = torch.autograd.grad(parts.sum() * self.scale, self.parameters.views)
+            if place == 0:
+                torch._foreach_copy_(self.gradients, found)
+            else:
+                torch._foreach_add_(self.gradients, found)
+            totals.append(parts.detach())
+        return torch.stack(totals).sum(0)
+
+    @torch.no_grad()
+    def _note(self, parts: Tensor, finite: Tensor, pieces: list[Batch]) -> None:
+        failed = self.totals.failed_step
+        if self.recipe.precision == "fp16":
+            # An overflow of the scaled gradient is no failure: the scale was too large.
+            self.scale.mul_(torch.where(finite, 1.0, 0.5))
+            finite = parts.sum().isfinite() & (self.scale > 2.0**-14)
+        failed.copy_(torch.where((failed < 0) & ~finite, self.number, failed))
+        self.totals.losses.add_(parts)
+        for piece in pieces:
+            self.totals.lost_boxes.add_(piece.lost)
+
+
+def _is_scheduled(module: nn.Module) -> bool:
+    return isinstance(module, AlphaIoULoss) and module.schedule is not None

@@ -1,0 +1,74 @@
+"""Checkpoints are there whole or not at all, and say what to do when they cannot be."""
+
+import errno
+import os
+
+import pytest
+import torch
+
+from alphaiou.training.checkpoint import (
+    LAST,
+    PREVIOUS,
+    Checkpoint,
+    CheckpointError,
+    load_checkpoint,
+    save_checkpoint,
+)
+
+
+def checkpoint(value):
+    weights = torch.full((2, 3, 4, 4), float(value)).to(memory_format=torch.channels_last)
+    return Checkpoint({"weights": weights, "steps": torch.tensor(value)}, {"epoch": value})
+
+
+def test_round_trip(tmp_path):
+    assert load_checkpoint(tmp_path) is None
+    save_checkpoint(checkpoint(3), tmp_path / "run")
+    loaded = load_checkpoint(tmp_path / "run")
+    assert loaded.facts == {"epoch": 3}
+    assert torch.equal(loaded.tensors["weights"], checkpoint(3).tensors["weights"])
+    assert loaded.tensors["steps"].dtype == torch.int64
+
+
+def test_the_one_before_is_kept_and_nothing_else(tmp_path):
+    for value in (1, 2, 3):
+        save_checkpoint(checkpoint(value), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [LAST, PREVIOUS]
+    (tmp_path / LAST).unlink()
+    (tmp_path / PREVIOUS).rename(tmp_path / LAST)
+    assert load_checkpoint(tmp_path).facts == {"epoch": 2}
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 100, -1])
+def test_a_truncated_file_is_named_with_the_way_back(tmp_path, size):
+    save_checkpoint(checkpoint(1), tmp_path)
+    save_checkpoint(checkpoint(2), tmp_path)
+    data = (tmp_path / LAST).read_bytes()
+    (tmp_path / LAST).write_bytes(data[:size])
+    with pytest.raises(CheckpointError, match=rf"{LAST}.*mv .*{PREVIOUS}"):
+        load_checkpoint(tmp_path)
+    os.replace(tmp_path / PREVIOUS, tmp_path / LAST)
+    assert load_checkpoint(tmp_path).facts == {"epoch": 1}
+
+
+def test_without_an_older_one_the_way_back_is_to_start_again(tmp_path):
+    (tmp_path / LAST).write_bytes(b"nonsense")
+    with pytest.raises(CheckpointError, match="rm "):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_leaves_the_checkpoint_as_it_was(tmp_path):
+    save_checkpoint(checkpoint(1), tmp_path)
+    (tmp_path / f"{LAST}.part").symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match=os.strerror(errno.ENOSPC)):
+        save_checkpoint(checkpoint(2), tmp_path)
+    assert load_checkpoint(tmp_path).facts == {"epoch": 1}
+    save_checkpoint(checkpoint(3), tmp_path)
+    assert load_checkpoint(tmp_path).facts == {"epoch": 3}
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match="could not be written"):
+        save_checkpoint(checkpoint(1), tmp_path / "file" / "run")
