@@ -77,6 +77,8 @@ BROKEN = {
     "comma at the end": b'{"a": [],}',
     "no comma between elements": b'{"a": [{"b": 1} {"b": 2}]}',
     "no comma between keys": b'{"a": [] "b": []}',
+    "comma at the start of an array": b'{"a": [,{"b": 1}]}',
+    "many keys": b"{" + b", ".join(b'"k%d": []' % i for i in range(200)) + b', "a": []}',
     "two commas": b'{"a": [{"b": 1},, {"b": 2}]}',
     "wrong bracket": b'{"a": [{"b": 1}}}',
     "wrong bracket inside": b'{"a": [{"b": 1]]}',
@@ -145,6 +147,12 @@ def test_a_value_without_end_is_given_up(path, monkeypatch):
     monkeypatch.setattr(json_stream, "BLOCK_BYTES", 100)
     path.write_bytes(b'{"a": ["' + b"x" * 100_000 + b'"]}')
     with pytest.raises(DataError, match="larger than"):
+        read(path, {"a"})
+
+
+def test_many_small_arrays_are_given_up_soon(path):
+    path.write_bytes(b"{" + b", ".join(b'"k%d": []' % i for i in range(400_000)) + b"}")
+    with pytest.raises(DataError, match="more than 100 keys"):
         read(path, {"a"})
 
 

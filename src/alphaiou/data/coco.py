@@ -32,11 +32,13 @@ def read_coco(annotations: Path, split: str, images: ImageFiles) -> DetectionInd
         images: Where the images are.
 
     Raises:
-        DataError: The file is no JSON, or lacks one of the three lists.
+        DataError: The file is no JSON, lacks one of the three lists, or has no image to use.
     """
     tables = read_tables(annotations)
     category_ids, classes = _classes(tables)
     usable = _usable_images(tables, images)
+    if tables.problems and not len(usable):
+        raise DataError(f"{annotations}: no image can be used; the first: {tables.problems[0]}")
     rows, image_of_box, labels = _usable_boxes(tables, usable, category_ids)
     found, corners = tables.boxes[rows], _corners(tables.boxes["bbox"][rows])
     counts = np.bincount(image_of_box, minlength=len(usable))

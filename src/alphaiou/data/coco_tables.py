@@ -18,7 +18,7 @@ Pixels = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Flag = bool | int | None
 
 
-class CocoImage(msgspec.Struct):
+class CocoImage(msgspec.Struct, gc=False):
     """An element of ``images``; the fields that are not used are passed over."""
 
     id: Id
@@ -27,7 +27,7 @@ class CocoImage(msgspec.Struct):
     height: Pixels | None = None
 
 
-class CocoAnnotation(msgspec.Struct):
+class CocoAnnotation(msgspec.Struct, gc=False):
     """An element of ``annotations``, with the two fields of VOC that converted sets have."""
 
     id: Id
@@ -40,7 +40,7 @@ class CocoAnnotation(msgspec.Struct):
     truncated: Flag = None
 
 
-class CocoCategory(msgspec.Struct):
+class CocoCategory(msgspec.Struct, gc=False):
     """An element of ``categories``."""
 
     id: Id
@@ -98,6 +98,11 @@ class CocoTables:
     categories: list[CocoCategory]
     problems: list[Problem]
 
+    @classmethod
+    def empty(cls, path: Path) -> CocoTables:
+        """The tables of a file, before anything is read."""
+        return cls(path, np.zeros(0, IMAGE_ROW), [], np.zeros(0, BOX_ROW), [], [])
+
     def say(self, where: str, kind: str, detail: str, remedy: str, effect: Effect = "kept") -> None:
         """Add to the problems."""
         self.problems.append(Problem(str(self.path), where, kind, detail, remedy, effect))
@@ -109,15 +114,15 @@ def read_tables(path: Path) -> CocoTables:
     Raises:
         DataError: The file is no JSON, or lacks one of the lists.
     """
-    image_rows, box_rows = [np.zeros(0, IMAGE_ROW)], [np.zeros(0, BOX_ROW)]
-    tables = CocoTables(path, image_rows[0], [], box_rows[0], [], [])
+    tables = CocoTables.empty(path)
+    image_rows, box_rows = [tables.images], [tables.boxes]
     counts: dict[str, int] = {}
     for run in stream_arrays(path, LISTS):
         elements = _decode(run, tables, counts.get(run.key, 0))
         counts[run.key] = counts.get(run.key, 0) + len(elements)
         usable = [element for element in elements if element is not None]
         if run.key == "images":
-            tables.names += [image.file_name.replace("\\", "/") for image in usable]
+            tables.names += map(_name, usable)
             image_rows.append(_image_rows(usable))
         elif run.key == "annotations":
             box_rows.append(_box_rows(usable))
@@ -130,6 +135,19 @@ def read_tables(path: Path) -> CocoTables:
         )
     tables.images, tables.boxes = np.concatenate(image_rows), np.concatenate(box_rows)
     return tables
+
+
+def first_names(path: Path) -> list[str]:
+    """The file names of the first images, as many as are decoded at once, and not the boxes."""
+    for run in stream_arrays(path, ["images"]):
+        elements = _decode(run, CocoTables.empty(path), 0)
+        if names := [_name(element) for element in elements if element is not None]:
+            return names
+    return []
+
+
+def _name(image: CocoImage) -> str:
+    return image.file_name.replace("\\", "/")
 
 
 def _image_rows(images: Sequence[CocoImage]) -> np.ndarray:

@@ -20,7 +20,9 @@ from jaxtyping import Bool, Int64, UInt8
 from alphaiou.data.problems import DataError
 
 BLOCK_BYTES = 4 << 20
-ELEMENT_LIMIT_BYTES = 64 << 20
+# Beyond these it is no file of annotations, and reading it would take too much memory or time.
+ELEMENT_LIMIT_BYTES = 32 << 20
+KEY_LIMIT = 100
 
 # What a byte means for where values end: 0 nothing.
 OPEN, CLOSE, QUOTE, BACKSLASH = 1, 2, 3, 4
@@ -29,7 +31,8 @@ MEANING = bytes(
     for byte in range(256)
 )
 
-SPACE = b" \t\r\n"
+BLANK = re.compile(rb"[ \t\r\n]*+")
+COMMA = re.compile(rb"[ \t\r\n]*+,[ \t\r\n]*+")
 # A string, a punctuation mark, or a number or word; possessive, so that a long one costs no stack.
 TOKEN = re.compile(
     rb'[ \t\r\n]*+("(?:[^"\\]++|\\.)*+"|[{}\[\],:]|[^ \t\r\n{}\[\],:"]++)', re.DOTALL
@@ -114,6 +117,8 @@ class _Document:
             if key in seen and key in keys:
                 raise self._broken(f'the key "{key}" is there twice')
             seen.add(key)
+            if len(seen) > KEY_LIMIT:
+                raise self._broken(f"the object has more than {KEY_LIMIT} keys")
             self._expect(b":", "a colon is missing after a key")
             if key in keys:
                 yield from self._array(key)
@@ -138,17 +143,18 @@ class _Document:
                 f'{self.path}: "{key}" must be a list, found {found} at byte {self.offset:,}; '
                 "see the COCO data format for what belongs there"
             )
-        first = True
-        for text, offset in self._elements(b"]"):
-            start = len(text) - len(text.lstrip(SPACE))
-            if not first and start < len(text):
-                if text[start : start + 1] != b",":
-                    raise broken(self.path, offset + start, "a comma is missing")
-                start += 1
-                if not text[start:].strip(SPACE):
-                    raise broken(self.path, offset + start, "a comma before the closing bracket")
-            yield Run(key, b"[" + text[start:] + b"]", offset + start - 1)
-            first = False
+        start = 0
+        for number, (text, offset) in enumerate(self._elements(b"]")):
+            if number:  # not the first run: a comma, or nothing at all
+                comma = COMMA.match(text)
+                if comma is None and BLANK.fullmatch(text):
+                    continue
+                if comma is None:
+                    raise broken(self.path, offset, "a comma is missing")
+                start = comma.end()
+                if start == len(text):
+                    raise broken(self.path, offset, "a comma before the closing bracket")
+            yield Run(key, b"".join((b"[", text[start:], b"]")), offset + start - 1)
 
     def _skip(self) -> None:
         """Pass over the value that begins here."""
@@ -159,21 +165,21 @@ class _Document:
         elif token in (b"}", b"]", b",", b":"):
             raise self._broken("a value is missing")
 
-    def _elements(self, closing: bytes) -> Iterator[tuple[bytes, int]]:
+    def _elements(self, closing: bytes) -> Iterator[tuple[memoryview, int]]:
         """The text up to the closing bracket and where it begins, cut only between elements."""
         while True:
             positions, depths = _brackets(self.text)
             outside = np.flatnonzero(depths < 0)
             if len(outside):
                 end = int(positions[outside[0]])
-                yield self.text[:end], self.offset
+                yield memoryview(self.text)[:end], self.offset
                 self._drop(end)
                 self._expect(closing, "a bracket is closed by one of another kind")
                 return
             whole = positions[depths == 0]
             if len(whole):
                 end = int(whole[-1]) + 1
-                yield self.text[:end], self.offset
+                yield memoryview(self.text)[:end], self.offset
                 self._drop(end)
             if not self._read_more():
                 raise broken(self.path, self.offset + len(self.text), "the file ends early")
@@ -198,7 +204,7 @@ class _Document:
             if match and (match.end() < len(self.text) or match[1] in b"{}[],:"):
                 self._drop(match.end())
                 return match[1]
-            if not self.text.strip(SPACE):
+            if BLANK.fullmatch(self.text):
                 self._drop(len(self.text))
             if not self._read_more():
                 if match:
@@ -227,7 +233,7 @@ class _Document:
 def _brackets(text: bytes) -> tuple[Int64[np.ndarray, " n"], Int64[np.ndarray, " n"]]:
     """Where brackets are, strings aside, and how deep the text is after each of them."""
     meanings = np.frombuffer(text.translate(MEANING), dtype=np.uint8)
-    positions = np.flatnonzero(meanings)
+    positions = np.flatnonzero(meanings != 0)  # many times faster than of numbers
     kinds = meanings[positions]
     if (kinds == BACKSLASH).any():
         plain = ~_escaped(positions, kinds) & (kinds != BACKSLASH)

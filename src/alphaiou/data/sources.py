@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from stat import S_ISDIR
 
 
 @dataclass(frozen=True)
@@ -37,26 +38,30 @@ def _listing(path: Path, *, stat: bool) -> Iterator[str]:
     """A line for a file, or for each file under a folder, in the order of their names."""
     waiting, seen = [path], set()
     while waiting:
-        folder = waiting.pop()
+        place = waiting.pop()
         try:
-            status = folder.stat()
-            with os.scandir(folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-        except NotADirectoryError:
-            yield f"{folder}\0{_version(status)}\n"
-            continue
+            status = place.stat()
+            entries = _entries(place) if S_ISDIR(status.st_mode) else None
         except OSError as error:
-            yield f"{folder}\0{type(error).__name__}\n"
+            yield f"{place}\0{type(error).__name__}\n"
+            continue
+        if entries is None:
+            yield f"{place}\0{_version(status)}\n"
             continue
         if (status.st_dev, status.st_ino) in seen:  # a link to a folder above
             continue
         seen.add((status.st_dev, status.st_ino))
-        yield f"{folder}\0\n"
-        for entry in found:
+        yield f"{place}\0\n"
+        for entry in entries:
             if entry.is_dir():
                 waiting.append(Path(entry.path))
             else:
                 yield f"{entry.name}\0{_version(_status(entry)) if stat else ''}\n"
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from alphaiou.data.image_files import file_names, reason
+from alphaiou.data.image_files import file_names, read_limited, reason
 from alphaiou.data.problems import DataError
 
 CONFIG_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
@@ -45,70 +46,24 @@ class YoloConfig:
 
 
 def find_config(path: Path) -> Path | None:
-    """The configuration that a path is, or that the folder holds; None if there is none."""
+    """The configuration that a path is, or that the folder holds; None if there is none.
+
+    By its usual name; or by any, if it is the one YAML file of the folder that names classes.
+    """
     if path.suffix in (".yaml", ".yml"):
         return path
-    names = file_names(path)
-    return next((path / name for name in CONFIG_NAMES if name in names), None)
+    names = sorted(file_names(path))
+    usual = [path / name for name in CONFIG_NAMES if name in names]
+    others = [path / name for name in names if name.endswith((".yaml", ".yml"))]
+    others = [] if usual else [file for file in others if _names_classes(file)]
+    return usual[0] if usual else others[0] if len(others) == 1 else None
 
 
-def read_config(path: Path) -> YoloConfig:
-    """Read a ``data.yaml``.
-
-    Raises:
-        DataError: It is no such file; the message names the field.
-    """
-    content = _load(path)
-    folder = Path(os.path.abspath(path.parent / _text(path, "path", content.get("path", ""))))  # noqa: PTH100
-    splits = {}
-    for key, value in content.items():
-        entries = _entries(value)
-        name = _OTHER_SPELLINGS.get(key, key)
-        if entries and (name in _USUAL_SPLITS or _looks_like_split(path, folder, key, entries)):
-            splits[name] = entries
-    base = folder if folder.is_dir() else path.parent
-    return YoloConfig(path, base, _classes(path, content), splits)
-
-
-def locate(config: YoloConfig, split: str, entry: str) -> Path:
-    """The folder or list that an entry of a split names.
-
-    Paths are relative to ``path``, or to the file itself. Exports of Roboflow say ``../train`` for
-    a folder beside the file.
-
-    Raises:
-        DataError: There is no such file or folder.
-    """
-    places = [config.base / entry, config.file.parent / entry]
-    if entry.startswith("../"):
-        places.append(config.file.parent / entry.removeprefix("../"))
-    for place in places:
-        if _exists(place):
-            return place
-    raise DataError(
-        f"{config.file}: {split}: there is no {places[0]}; correct the entry, or the field path"
-    )
-
-
-def images_in(folder: Path) -> list[Path]:
-    """The images in a folder and the folders in it, in the order of their paths."""
-    found = [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if Path(name).suffix.lower() in IMAGE_SUFFIXES
-    ]
-    return sorted(found)
-
-
-def _load(path: Path) -> dict[str, Any]:
+def _names_classes(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+        data = read_limited(path, LARGEST_FILE)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {reason(error)}") from None
-    if len(data) > LARGEST_FILE:
-        raise DataError(f"{path}: has more than {LARGEST_FILE:,} bytes, too many for a data.yaml")
+        raise DataError(f"{path}: cannot be used: {reason(error)}") from None
     try:
         _refuse_tricks(path, data)
         content = yaml.load(data, Loader=_LOADER)
