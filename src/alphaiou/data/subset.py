@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 
+from alphaiou.data.derived import WritableLayout, fingerprint, write_index, write_once
 from alphaiou.data.index import DetectionIndex
+from alphaiou.data.safe_write import Placing
 from alphaiou.data.seeding import image_bytes
+
+SUBSET_RECORD = "subset.json"
 
 
 def subset_index(index: DetectionIndex, fraction: float, seed: int) -> DetectionIndex:
@@ -36,3 +43,49 @@ def subset_index(index: DetectionIndex, fraction: float, seed: int) -> Detection
         range(len(names)), key=lambda i: (image_bytes("subset", seed, names[i], 16), names[i])
     )
     return index.take(np.sort(np.array(rank[:count], dtype=np.int64)))
+
+
+def write_subset(
+    splits: Sequence[DetectionIndex],
+    fraction: float,
+    seed: int,
+    out: Path,
+    layout: WritableLayout,
+    *,
+    images: Placing = "link",
+) -> tuple[tuple[DetectionIndex, ...], bool]:
+    """Write a seeded share of every split, and a ``subset.json`` that says of what it was made.
+
+    Args:
+        splits: All images.
+        fraction: The share to take of each split.
+        seed: Another seed takes other images.
+        out: The folder to make.
+        layout: The layout to write.
+        images: Place the images by hard link, by copy, or not at all.
+
+    Returns:
+        The splits as written, and whether they were; False if the same was there already.
+
+    Raises:
+        DataError: The folder holds something else, or an image cannot be read.
+    """
+    parts = tuple(subset_index(index, fraction, seed) for index in splits)
+
+    def write(folder: Path) -> None:
+        for part in parts:
+            write_index(part, folder, layout, images=images)
+
+    made = {
+        "fraction": fraction,
+        "seed": seed,
+        "layout": layout,
+        "images": images,
+        "splits": [index.split for index in splits],
+        "fingerprint": fingerprint(splits),
+    }
+    about = {
+        "source": str(splits[0].root) if splits else "",
+        "taken": {part.split: len(part) for part in parts},
+    }
+    return parts, write_once(out, SUBSET_RECORD, made, about, write)

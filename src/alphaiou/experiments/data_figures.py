@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_hex
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
@@ -24,6 +25,8 @@ MOST_CLASSES = 100
 CLASSES_PER_COLUMN = 40
 #: Where a logarithmic axis of counts starts.
 LOG_START = 0.7
+LEGEND_COLUMNS = 7
+TIGHT: dict[str, Any] = {"w_pad": 0.02, "h_pad": 0.02, "wspace": 0.0, "hspace": 0.0}
 BLUE = CATEGORICAL[0]
 RULE: dict[str, Any] = {"color": CATEGORICAL[1], "lw": 1, "ls": (0, (3, 2))}
 
@@ -81,24 +84,33 @@ def noise_figure(
         rate: The rate of the noise, for the labels.
     """
     colours = class_colours(clean)
-    width = FULL_WIDTH / max(len(pictures), 1)
-    tallest = max((picture.shape[0] / picture.shape[1] for picture in pictures), default=1.0)
-    figure = Figure(figsize=(FULL_WIDTH, 2 * width * tallest + 0.45), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)  # type: ignore[union-attr, call-arg]
-    grid = figure.subplots(2, max(len(pictures), 1), squeeze=False)
+    # Widths that make all pictures of a row equally high.
+    shapes = [picture.shape[1] / picture.shape[0] for picture in pictures] or [1.0]
+    legend_rows = -(-len(colours) // LEGEND_COLUMNS)
+    height = 2 * min((FULL_WIDTH - 0.3) / sum(shapes), 3.0) + 0.2 * legend_rows + 0.1
+    figure = Figure(figsize=(FULL_WIDTH, height), layout=ConstrainedLayoutEngine(**TIGHT))
+    grid = figure.subplots(2, len(shapes), squeeze=False, width_ratios=shapes)
     for row, (index, eta) in enumerate(((clean, 0.0), (noisy, rate))):
-        grid[row, 0].set_ylabel(f"η = {eta:g}", color=INK)
-        for image, axes in enumerate(grid[row]):
+        for axes in grid[row]:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
-            axes.grid(visible=False)
-            if image < len(pictures):
-                _draw_picture(axes, pictures[image], index, image, colours)
+        grid[row, 0].set_ylabel(f"η = {eta:g}", color=INK)
+        for image, picture in enumerate(pictures):
+            _draw_picture(grid[row, image], picture, index, image, colours)
     if colours:
         handles = [Line2D([], [], color=colour, lw=2) for colour in colours.values()]
-        labels = [index.classes[label] for label in colours]
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 8))
+        names = [_shortened(clean.classes[label]) for label in colours]
+        figure.legend(handles, names, loc="outside lower center", ncols=LEGEND_COLUMNS)
     return figure
+
+
+def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> list[int]:
+    """Images to draw, spread evenly over those that have boxes, but not too many."""
+    boxes = np.diff(index.offsets)
+    suitable = np.flatnonzero((boxes > 0) & (boxes <= most_boxes))
+    places = np.linspace(0, len(suitable) - 1, min(count, len(suitable))).round().astype(int)
+    chosen: list[int] = suitable[places].tolist()
+    return chosen
 
 
 def class_colours(index: DetectionIndex) -> dict[int, str]:
@@ -210,9 +222,10 @@ def _draw_picture(
 ) -> None:
     height, width = picture.shape[:2]
     axes.imshow(picture, extent=(0, width, height, 0), interpolation="lanczos")
+    axes.grid(visible=False)
     rows = index.rows(image)
     for (x1, y1, x2, y2), label in zip(index.boxes[rows], index.labels[rows], strict=True):
-        for colour, line in (("white", 2.4), (colours[int(label)], 1.3)):
+        for colour, line in (("white", 2.0), (colours[int(label)], 1.1)):
             axes.add_patch(
                 Rectangle(
                     (x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=line, joinstyle="miter"

@@ -1,0 +1,120 @@
+"""``alphaiou data noise``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from alphaiou.data.index import DetectionIndex
+    from alphaiou.data.noisy_set import NoisySet
+
+
+@dataclass(frozen=True)
+class DataNoise:
+    """Write a data set with the paper's noise on every box.
+
+    Centre and sides move by up to the rate times the side; the box stays inside the image. The
+    noise of a box depends on the seed, the image's name and its place among the boxes alone.
+
+    Writes to --out:
+    - the noisy splits, in the layout of the input or in --layout
+    - clean/                        their clean annotations, for audit
+    - noise.json                    rate, seed, source, mean IoU to the clean boxes
+    - pictures/noisy_boxes.png, .svg   with --pictures
+    """
+
+    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
+    """The data set: a folder, an annotation file, or shapes."""
+
+    rate: float
+    """The rate of the noise, from 0 up to but without 1; the paper takes 0.1, 0.2 and 0.3."""
+
+    out: Path
+    """Folder to write to."""
+
+    seed: int = 0
+    """Seed of the noise."""
+
+    split: tuple[str, ...] = ("train",)
+    """Splits to put noise on; others are not written, for clean boxes are to be tested on."""
+
+    layout: Literal["voc", "coco", "yolo"] | None = None
+    """The layout to write; that of the input unless given."""
+
+    images: Literal["link", "copy", "none"] = "link"
+    """How the images get there: by hard link (a copy where that cannot be), copied, or not."""
+
+    pictures: int = 0
+    """Draw so many images of the first split with clean and with noisy boxes."""
+
+    force: bool = False
+    """Add noise to a set that has noise already."""
+
+
+def run_data_noise(command: DataNoise) -> int:
+    """Write the noisy set, and print how far its boxes are from the clean ones."""
+    from rich.console import Console
+
+    from alphaiou.cli import UsageError
+    from alphaiou.cli.data.opening import layout_to_write, open_splits, say_written
+    from alphaiou.data.noise import PAPER_IOU, check_rate
+    from alphaiou.data.noisy_set import refuse_noisy, write_noisy_set
+
+    try:
+        check_rate(command.rate)
+    except ValueError as error:
+        raise UsageError(f"--rate: {error}") from None
+    if not command.force:
+        refuse_noisy(Path(command.path))
+    console = Console()
+    splits = open_splits(command.path, command.split, console)
+    noisy = write_noisy_set(
+        splits,
+        command.rate,
+        command.seed,
+        command.out,
+        layout_to_write(splits, command.layout),
+        images=command.images,
+    )
+    console.print(_table(noisy, command))
+    paper = ", ".join(f"{iou:.3f} at {rate:g}" for rate, iou in PAPER_IOU.items())
+    console.print(f"the paper, by image on VOC: {paper}", highlight=False)
+    say_written(console, command.out, written=noisy.written)
+    if command.pictures > 0:
+        for path in _draw(splits[0], noisy.splits[0], command):
+            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _table(noisy: NoisySet, command: DataNoise) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    title = f"mean IoU to the clean boxes, rate {command.rate:g}, seed {command.seed}"
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table.add_column("split")
+    for name in ("images", "boxes", "by image", "by box"):
+        table.add_column(name, justify="right")
+    for index, iou in zip(noisy.splits, noisy.ious, strict=True):
+        means = (f"{iou.by_image:.4f}", f"{iou.by_box:.4f}")
+        table.add_row(index.split, f"{len(index):,}", f"{index.num_boxes:,}", *means)
+    return table
+
+
+def _draw(clean: DetectionIndex, noisy: DetectionIndex, command: DataNoise) -> list[Path]:
+    from alphaiou.data.dataset import DetectionDataset
+    from alphaiou.experiments.data_figures import noise_figure, picture_choice
+    from alphaiou.experiments.style import save_figure
+
+    chosen = picture_choice(clean, command.pictures)
+    clean, noisy = clean.take(chosen), noisy.take(chosen)
+    dataset = DetectionDataset(clean)
+    pixels = [dataset[image][0].permute(1, 2, 0).numpy() for image in range(len(clean))]
+    stem = command.out / "pictures" / "noisy_boxes"
+    return save_figure(lambda: noise_figure(pixels, clean, noisy, command.rate), stem)

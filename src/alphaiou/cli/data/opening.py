@@ -1,0 +1,43 @@
+"""What the commands over data sets share: opening splits, and saying what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from alphaiou.data.derived import WritableLayout
+    from alphaiou.data.index import DetectionIndex
+
+
+def open_splits(path: str, names: Sequence[str], console: Console) -> list[DetectionIndex]:
+    """Read splits of a data set, all of them if none is named, and say what was found."""
+    from alphaiou.data.layouts import load_dataset, split_names
+    from alphaiou.data.problems import left_out
+
+    splits = [load_dataset(path, name).index for name in (names or split_names(path))]
+    for index in splits:
+        console.print(str(index), highlight=False, soft_wrap=True)
+        missing = left_out(index.problems)
+        if missing:
+            console.print(f"  {missing}; alphaiou data check {path} lists them", soft_wrap=True)
+    return splits
+
+
+def layout_to_write(
+    splits: Sequence[DetectionIndex], wanted: WritableLayout | None
+) -> WritableLayout:
+    """The layout asked for, else that of the input; COCO for what is drawn."""
+    if wanted is not None:
+        return wanted
+    layout = splits[0].layout
+    return "coco" if layout == "shapes" else layout
+
+
+def say_written(console: Console, out: Path, *, written: bool) -> None:
+    """Say whether a folder was written, or left as it was because it was the same."""
+    text = f"wrote {out}" if written else f"{out} is there already, made the same way: left as is"
+    console.print(text, highlight=False, soft_wrap=True)

@@ -1,0 +1,96 @@
+"""Data sets made from others: each says of what and how, and is made once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from alphaiou._version import __version__
+from alphaiou.data.coco import write_coco
+from alphaiou.data.index import DetectionIndex
+from alphaiou.data.problems import DataError
+from alphaiou.data.safe_write import Placing, writing_folder
+from alphaiou.data.voc import write_voc
+from alphaiou.data.yolo import write_yolo
+
+#: The layouts that can be written.
+WritableLayout = Literal["voc", "coco", "yolo"]
+
+_WRITERS = {"voc": write_voc, "coco": write_coco, "yolo": write_yolo}
+
+
+def write_index(
+    index: DetectionIndex, out: Path, layout: WritableLayout, *, images: Placing = "link"
+) -> None:
+    """Write an index in a layout, with its images placed by link, by copy or not at all."""
+    _WRITERS[layout](index, out, images=images)
+
+
+def write_once(
+    out: Path,
+    record: str,
+    made: Mapping[str, Any],
+    about: Mapping[str, Any],
+    write: Callable[[Path], None],
+) -> bool:
+    """Fill a folder with a data set and a record of how it was made; all of it or nothing.
+
+    Args:
+        out: The folder.
+        record: The name of the record, a JSON file in the folder.
+        made: What the content follows from: the same again, and the folder is left as it is.
+        about: What else the record is to say.
+        write: Fills the folder that it is given.
+
+    Returns:
+        Whether it was written; False if it was there already.
+
+    Raises:
+        DataError: The folder holds something else.
+    """
+    made = {"made_by": record.removesuffix(".json"), **made}
+    there = read_derived(out, record)
+    if there is not None and {key: there.get(key) for key in made} == made:
+        return False
+    if there is not None or (out.exists() and any(out.iterdir())):
+        raise DataError(f"{out}: {_difference(made, there)}; write to another folder, or remove it")
+    with writing_folder(out) as folder:
+        write(folder)
+        content = {**made, **about, "version": __version__}
+        (folder / record).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return True
+
+
+def read_derived(folder: Path, record: str) -> dict[str, Any] | None:
+    """The record of a folder; None where there is none, or none of ours."""
+    try:
+        content = json.loads((folder / record).read_text())
+    except (OSError, ValueError):
+        return None
+    ours = isinstance(content, dict) and content.get("made_by") == record.removesuffix(".json")
+    return content if ours else None
+
+
+def fingerprint(indexes: Sequence[DetectionIndex]) -> str:
+    """A hash of images, boxes, labels and flags: the same for the same annotations."""
+    digest = blake2b(digest_size=16)
+    for index in indexes:
+        digest.update(repr((index.split, index.classes, len(index))).encode())
+        digest.update("\0".join(index.files).encode("utf-8", "surrogateescape"))
+        for name in ("sizes", "offsets", "boxes", "labels", "crowd", "difficult", "truncated"):
+            digest.update(np.ascontiguousarray(getattr(index, name)).tobytes())
+    return digest.hexdigest()
+
+
+def _difference(made: Mapping[str, Any], there: Mapping[str, Any] | None) -> str:
+    if there is None:
+        return "is not empty"
+    key = next(key for key in made if there.get(key) != made[key])
+    if key == "fingerprint":
+        return f"was made of other annotations than those of {made.get('source', 'the source')} now"
+    return f"was made with {key} {there.get(key)}, not {made[key]}"
