@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from alphaiou.losses.spec import LossSpec
     from alphaiou.experiments.simulation import SimulationRun
     from alphaiou.losses.simulate import SimulationSettings
+    from alphaiou.losses.spec import LossSpec
 
 DEFAULT_LOSSES = ("iou", "giou", "diou", "ciou", "iou:3", "giou:3", "diou:3", "ciou:3")
 FULL_POINTS = 5000
@@ -95,8 +95,8 @@ def run_simulate(command: Simulate) -> int:
 
 def _understand(command: Simulate) -> tuple[list[LossSpec], SimulationSettings]:
     from alphaiou.cli import UsageError
-    from alphaiou.losses.spec import LossSpec
     from alphaiou.losses.simulate import SimulationSettings
+    from alphaiou.losses.spec import LossSpec
 
     try:
         specs = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))

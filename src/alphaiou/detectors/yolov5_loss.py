@@ -56,6 +56,8 @@ class YOLOv5Loss(nn.Module):
         check_number("box_gain", box_gain)
         self.num_classes, self.box_gain, self.objectness = num_classes, box_gain, objectness
         self.box_loss = pair_by_pair(box_loss)
+        #: With several processes: their mean number of positives, so that each counts alike.
+        self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 
     def forward(
         self,
@@ -88,7 +90,8 @@ class YOLOv5Loss(nn.Module):
         rows, columns = output.shape[1:3]
         positives = assign(targets, anchors, stride=stride, grid=(rows, columns))
         valid, every = positives.valid, output.flatten(0, 3)
-        count = valid.sum().clamp(min=1)
+        count = self.mean_over_processes(valid.sum(dtype=torch.float32))
+        count = count.where(count > 0, 1.0)
         chosen = upcast(every.index_select(0, positives.predictions))
 
         # What a slot without a pair holds may be no number: it becomes a box like any other.
@@ -142,6 +145,11 @@ def pair_by_pair(box_loss: BoxLoss) -> PairLoss:
         box_loss = copy(box_loss)
         box_loss.box_format, box_loss.reduction = "cxcywh", "none"
     return PairLoss(box_loss)
+
+
+def unchanged(count: Tensor) -> Tensor:
+    """One process alone has the mean of all of them."""
+    return count
 
 
 class PairLoss(nn.Module):

@@ -44,7 +44,7 @@ def evaluate(
     index = readable(index, cache)
     rows = torch.arange(len(index), device=cache.pixels.device)[processes.rank :: processes.count]
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
-    for chosen in rows.split(batch_size):
+    for chosen in torch.split(rows, batch_size):
         found = detect(folded, cache, chosen, precision=precision)
         scores.update(found, [ground_truth(index, row) for row in chosen.tolist()])
     return (scores if processes.count == 1 else scores.gather()).compute()

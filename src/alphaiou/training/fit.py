@@ -131,7 +131,7 @@ def _prepare(recipe: Recipe, folder: Path, execution: Execution, report: Report)
     cache = _cache(sets.train, recipe, device, execution, report)
     torch.manual_seed(seed_of("weights", recipe.seed))
     detector = _detector(recipe, sets.train, cache).to(device)
-    processes.synchronise_norms(detector)
+    processes.join(detector)
     batches = CachedBatches(
         cache,
         recipe,

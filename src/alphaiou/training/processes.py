@@ -52,13 +52,15 @@ class Processes:
         starts = [(piece * self.count + self.rank) * each for piece in range(pieces)]
         return [slice(start, start + each) for start in starts]
 
-    def synchronise_norms(self, model: nn.Module) -> None:
-        """Let batch norms see the whole batch."""
+    def join(self, model: nn.Module) -> None:
+        """Let batch norms see the whole batch, and losses count the positives of all of it."""
         if self.count == 1:
             return
         for module in model.modules():
+            if hasattr(module, "mean_over_processes"):
+                module.mean_over_processes = self.average
             if isinstance(module, nn.BatchNorm2d):
-                module.forward = _SyncedNorm(module)  # type: ignore[method-assign]
+                module.forward = _SyncedNorm(module).__call__  # type: ignore
 
 
 class _SyncedNorm:
@@ -69,19 +71,18 @@ class _SyncedNorm:
         self.alone: Callable[[Tensor], Tensor] = norm.forward
 
     def __call__(self, x: Tensor) -> Tensor:
-        from torch.distributed.nn.functional import all_reduce  # type: ignore[attr-defined]
-
         norm = self.norm
         if not norm.training or norm.weight is None:
             return self.alone(x)
         wide = x.float()
         count = torch.distributed.get_world_size()
-        mean = all_reduce(wide.mean((0, 2, 3))) / count
+        mean = _total(wide.mean((0, 2, 3))) / count
         centred = wide - mean[:, None, None]
-        variance = all_reduce(centred.square().mean((0, 2, 3))) / count
+        variance = _total(centred.square().mean((0, 2, 3))) / count
         self._track(mean.detach(), variance.detach(), count * x.numel() // x.shape[1])
         scale = norm.weight * torch.rsqrt(variance + norm.eps)
-        return (centred * scale[:, None, None] + norm.bias[:, None, None]).to(x.dtype)
+        normed: Tensor = centred * scale[:, None, None] + norm.bias[:, None, None]
+        return normed.to(x.dtype)
 
     def _track(self, mean: Tensor, variance: Tensor, numbers: int) -> None:
         norm = self.norm
@@ -89,3 +90,11 @@ class _SyncedNorm:
             return
         norm.running_mean.lerp_(mean, norm.momentum)
         norm.running_var.lerp_(variance * (numbers / max(1, numbers - 1)), norm.momentum)
+
+
+def _total(tensor: Tensor) -> Tensor:
+    """The sum over all processes, through which gradients flow."""
+    from torch.distributed.nn.functional import all_reduce
+
+    total: Tensor = all_reduce(tensor)  # type: ignore[no-untyped-call]
+    return total

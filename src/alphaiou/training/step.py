@@ -113,7 +113,7 @@ class TrainingStep:
         self.losses: Callable[[Tensor, TargetBatch], Tensor] = self._losses
         if options.compile:
             self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
-        self.scheduled = [m for m in detector.modules() if _is_scheduled(m)]
+        self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
         self.capture = options.capture
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -167,9 +167,8 @@ class TrainingStep:
         """Go on from a state, in place: a recorded step keeps its addresses."""
         mine = self.state()
         if mine.keys() != tensors.keys():
-            raise ValueError(
-                f"another detector's state: {sorted(mine.keys() ^ tensors.keys())[:3]}"
-            )
+            strange = sorted(mine.keys() ^ tensors.keys())[:3]
+            raise ValueError(f"the state is another detector's: {', '.join(strange)}, ...")
         for name, tensor in mine.items():
             tensor.copy_(tensors[name])
 
@@ -184,15 +183,14 @@ class TrainingStep:
     def _losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
         kind = AUTOCAST.get(self.recipe.precision)
         # Casts of weights that outlive the step would go stale in a recorded one.
-        with torch.autocast(
-            images.device.type, kind, enabled=kind is not None, cache_enabled=False
-        ):
+        device = images.device.type
+        with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
             return torch.stack(list(self.detector(images, targets).values()))
 
     def _step(self, pieces: list[Batch]) -> None:
         lr, bias_lr, momentum, decay, alpha = self.rates[self.number].unbind()
-        for loss in self.scheduled:
-            loss.alpha.copy_(alpha)
+        for scheduled in self.alphas:
+            scheduled.copy_(alpha)
         parts = self._accumulate(pieces)
         self.processes.average(self.gradient)
         self.gradient.div_(self.scale)
@@ -230,5 +228,6 @@ class TrainingStep:
             self.totals.lost_boxes.add_(piece.lost)
 
 
-def _is_scheduled(module: nn.Module) -> bool:
-    return isinstance(module, AlphaIoULoss) and module.schedule is not None
+def _scheduled_alpha(module: nn.Module) -> list[Tensor]:
+    scheduled = isinstance(module, AlphaIoULoss) and isinstance(module.alpha, Tensor)
+    return [module.alpha] if scheduled else []  # type: ignore[list-item]
