@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from alphaiou.data.problems import DataError
+
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate ends of lines
 
 
 class ImageFiles(Protocol):
@@ -62,7 +65,8 @@ class FolderImages:
         """The bytes of the file."""
         path = self.path(name)
         try:
-            return path.read_bytes()
+            with open_file(path) as file:
+                return file.read()
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: the image cannot be read: {reason(error)}") from None
 
@@ -150,7 +154,8 @@ class _Listing:
 
 def _open(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        with open_file(path) as file:
+            return os.dup(file.fileno())
     except OSError as error:
         raise DataError(f"{path}: the shard cannot be read: {reason(error)}") from None
 
@@ -198,6 +203,25 @@ def file_names(folder: Path) -> set[str]:
             return {entry.name for entry in entries if entry.is_file()}
     except (OSError, ValueError):
         return set()
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read; OSError for a pipe or a device, which could keep us waiting for ever."""
+    # Without O_NONBLOCK, opening a pipe would wait for a writer.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("is not a regular file")
+    return open(descriptor, "rb")  # noqa: PTH123 - not a path
+
+
+def read_limited(path: Path, limit: int) -> bytes:
+    """The bytes of a file; OSError when there are more than ``limit``."""
+    with open_file(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(f"has more than {limit:,} bytes")
+    return data
 
 
 def reason(error: BaseException) -> str:

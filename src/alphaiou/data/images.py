@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from alphaiou.data.image_files import open_file, reason
 from alphaiou.data.problems import DataError
 
 #: Larger images are refused before any memory is taken for them (Pillow's own limit).
@@ -107,8 +108,7 @@ def _read_header(source: bytes | Path, name: str) -> _Header:
     if source == b"":
         raise ImageError(name, "image-unreadable", "the file is empty")
     try:
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
-        with Image.open(file, formats=FORMATS) as image:
+        with _open(source) as file, Image.open(file, formats=FORMATS) as image:
             width, height = image.size
             orientation = _orientation(image)
             kind = image.format or ""
@@ -186,25 +186,31 @@ def _turn(pixels: Tensor, orientation: int) -> Tensor:
     return pixels.flip(axes) if axes else pixels
 
 
+def _open(source: bytes | Path) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else open_file(source)
+
+
 def _failure(source: bytes | Path, name: str, error: Exception) -> ImageError:
-    try:
-        data = source if isinstance(source, bytes) else source.read_bytes()
-    except (OSError, ValueError) as unreadable:
-        return ImageError(name, "image-unreadable", f"cannot be read: {unreadable}")
     if isinstance(error, UnidentifiedImageError):
         known = ", ".join(FORMATS)
         return ImageError(name, "image-unreadable", f"is not an image of a known format ({known})")
-    if _is_cut_off(data) or "truncated" in str(error).lower():
+    if "truncated" in str(error).lower() or _is_cut_off(source):
         return ImageError(name, "image-truncated", "the image is cut off; copy it again")
-    return ImageError(name, "image-unreadable", f"cannot be decoded: {error}")
+    return ImageError(name, "image-unreadable", f"cannot be decoded: {reason(error)}")
 
 
-def _is_cut_off(data: bytes) -> bool:
+def _is_cut_off(source: bytes | Path) -> bool:
     """Whether the end that the format demands is missing."""
-    if data.startswith(b"\xff\xd8"):
-        return b"\xff\xd9" not in data[-1024:]  # some cameras pad after the end
-    if data.startswith(b"\x89PNG"):
-        return b"IEND" not in data[-1024:]
-    if data.startswith(b"RIFF"):
-        return int.from_bytes(data[4:8], "little") + 8 > len(data)
-    return False
+    try:
+        with _open(source) as file:
+            start = file.read(12)
+            length = file.seek(0, io.SEEK_END)
+            file.seek(max(0, length - 1024))  # some cameras pad after the end
+            end = file.read()
+    except (OSError, ValueError):
+        return False
+    if start.startswith(b"\xff\xd8"):
+        return b"\xff\xd9" not in end
+    if start.startswith(b"\x89PNG"):
+        return b"IEND" not in end
+    return start.startswith(b"RIFF") and int.from_bytes(start[4:8], "little") + 8 > length

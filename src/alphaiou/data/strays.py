@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from alphaiou.data.image_files import file_names
+from alphaiou.data.image_files import file_names, read_limited
 from alphaiou.data.index import DetectionIndex, Layout
 from alphaiou.data.problems import DataError, Problem
-from alphaiou.data.yolo import label_path
+from alphaiou.data.yolo import LARGEST_LIST, label_path
 from alphaiou.data.yolo_config import IMAGE_SUFFIXES
 
 
@@ -72,7 +72,7 @@ def _stray(file: Path, detail: str) -> Problem:
 
 def _first_words(path: Path) -> Iterator[str]:
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_limited(path, LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError:  # said when the split is read
         return
     for line in text.splitlines():

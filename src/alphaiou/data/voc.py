@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from alphaiou.data.collect import Collection, NothingUsableError
-from alphaiou.data.image_files import FolderImages, file_names, reason, stays_inside
+from alphaiou.data.image_files import FolderImages, file_names, read_limited, reason, stays_inside
 from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, Effect, Problem
 from alphaiou.data.safe_write import Placing, flat_names, place_images, writing_folder
 from alphaiou.data.voc_xml import (
-    LARGEST_FILE,
     VocAnnotation,
     VocObject,
     XmlError,
@@ -31,6 +30,9 @@ VOC_CLASSES = (
 
 #: A file beside the years that names the classes, one a line, where they are not VOC's own.
 CLASSES_FILE = "classes.txt"
+
+LARGEST_FILE = 1 << 24
+LARGEST_LIST = 1 << 28
 
 # In the order of preference where two images differ in the suffix alone.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
@@ -139,7 +141,7 @@ def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> s
             continue
         read.add(xml)
         try:
-            annotation = parse_annotation(_content(xml))
+            annotation = parse_annotation(read_limited(xml, LARGEST_FILE))
             size = annotation.size or image_size(picture)
         except FileNotFoundError:
             _say(found, str(xml), "image-without-label", f"{picture.name} has no annotation file")
@@ -203,7 +205,7 @@ def _say(
 def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]]:
     """The place of each line in a list, and the image it names; a second column is passed over."""
     try:
-        text = list_file.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_limited(list_file, LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
     for number, line in enumerate(text.splitlines(), 1):
@@ -216,12 +218,6 @@ def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]
             problems.append(
                 Problem(*place, "line-broken", detail, _REMEDIES["line-broken"], "image left out")
             )
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a file, but no more of a huge one than shows that it is huge."""
-    with path.open("rb") as file:
-        return file.read(LARGEST_FILE + 1)
 
 
 class _Pictures:
@@ -245,7 +241,7 @@ class _Pictures:
 
 def _read_classes(path: Path) -> tuple[str, ...] | None:
     try:
-        lines = _content(path).decode("utf-8").splitlines()
+        lines = read_limited(path, LARGEST_FILE).decode("utf-8").splitlines()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -262,7 +258,10 @@ def _find_classes(years: list[Path], read: set[Path], names: set[str]) -> tuple[
         for path in (year / "Annotations").rglob("*.xml"):
             if path not in read:
                 try:
-                    names.update(one.name for one in parse_annotation(_content(path)).objects)
+                    names.update(
+                        one.name
+                        for one in parse_annotation(read_limited(path, LARGEST_FILE)).objects
+                    )
                 except (XmlError, OSError):
                     continue  # said when a split with it is read
     names.discard("")

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-LARGEST_FILE = 1 << 24
 DEEPEST_NESTING = 32
 LARGEST_SIDE = 1 << 24
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -47,7 +46,7 @@ def parse_annotation(data: bytes) -> VocAnnotation:
     Only an object's own box counts: its parts have boxes too.
 
     Raises:
-        XmlError: It is no XML, too large, too deep, declares a document type, or is another
+        XmlError: It is no XML, too deep, declares a document type, or is another
             document than an annotation.
 
     Example:
@@ -55,8 +54,6 @@ def parse_annotation(data: bytes) -> VocAnnotation:
         >>> cat.objects[0].name, cat.objects[0].lacks
         ('cat', ('bndbox',))
     """
-    if len(data) > LARGEST_FILE:
-        raise XmlError(f"it has {len(data):,} bytes, more than an annotation can have")
     collector = _Collector()
     try:
         collector.parser.Parse(data, True)

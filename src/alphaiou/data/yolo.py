@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from alphaiou.data.collect import Collection, NothingUsableError
-from alphaiou.data.image_files import FolderImages, reason
+from alphaiou.data.image_files import FolderImages, read_limited, reason
 from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, Effect, Problem
@@ -20,6 +20,7 @@ from alphaiou.data.voc_xml import shortest
 from alphaiou.data.yolo_config import CONFIG_NAMES, YoloConfig, images_in, locate, read_config
 
 LARGEST_LABEL_FILE = 1 << 24
+LARGEST_LIST = 1 << 28
 
 
 def read_yolo(config: Path, split: str) -> DetectionIndex:
@@ -96,7 +97,7 @@ def _images_of(config: YoloConfig, split: str, problems: list[Problem]) -> Itera
 def _listed(list_file: Path, base: Path) -> Iterator[tuple[int, Path]]:
     """The lines of a list of images, relative to the list, or to ``path`` where that is right."""
     try:
-        text = list_file.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_limited(list_file, LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
@@ -113,7 +114,7 @@ def _read_image(path: Path, base: Path, found: Collection) -> None:
     label = label_path(path)
     try:
         size = image_size(path)
-        lines = _label_lines(label)
+        lines = read_limited(label, LARGEST_LABEL_FILE).splitlines()
     except ImageError as error:
         kind = error.kind if path.exists() else "image-missing"
         found.problems.append(_problem(path, kind, error.why))
@@ -136,14 +137,6 @@ def _read_image(path: Path, base: Path, found: Collection) -> None:
             found.problems.append(
                 _problem(label, "line-broken", str(error), where=place, effect="box left out")
             )
-
-
-def _label_lines(label: Path) -> list[bytes]:
-    with label.open("rb") as file:
-        data = file.read(LARGEST_LABEL_FILE + 1)
-    if len(data) > LARGEST_LABEL_FILE:
-        raise OSError(f"it has more than {LARGEST_LABEL_FILE:,} bytes")
-    return data.splitlines()
 
 
 def _add_line(fields: list[bytes], size: tuple[int, int], number: int, found: Collection) -> None:

@@ -61,6 +61,85 @@ def find_config(path: Path) -> Path | None:
 
 def _names_classes(path: Path) -> bool:
     try:
+        return re.search(rb"^(names|nc)\s*:", read_limited(path, LARGEST_FILE), re.M) is not None
+    except OSError:
+        return False
+
+
+def read_config(path: Path) -> YoloConfig:
+    """Read a ``data.yaml``; or make one up for a folder with ``images`` and ``labels``.
+
+    Raises:
+        DataError: It is no such file; the message names the field.
+    """
+    if path.is_dir():
+        return _config_of_folders(path)
+    content = _load(path)
+    folder = Path(os.path.abspath(path.parent / _text(path, "path", content.get("path", ""))))  # noqa: PTH100
+    splits = {}
+    for key, value in content.items():
+        entries = _entries(value)
+        name = _OTHER_SPELLINGS.get(key, key)
+        if entries and (name in _USUAL_SPLITS or _looks_like_split(path, folder, key, entries)):
+            splits[name] = entries
+    base = folder if folder.is_dir() else path.parent
+    return YoloConfig(path, base, _classes(path, content), splits)
+
+
+def _config_of_folders(root: Path) -> YoloConfig:
+    """A split for each folder in ``images``, and as many nameless classes as the labels need."""
+    folders = sorted(folder.name for folder in (root / "images").glob("*/"))
+    splits = {_OTHER_SPELLINGS.get(name, name): (f"images/{name}",) for name in folders}
+    numbers = [_largest_class(path) for path in (root / "labels").rglob("*.txt")]
+    classes = tuple(f"class {number}" for number in range(max(numbers, default=-1) + 1))
+    return YoloConfig(root, root, classes, splits or {"train": ("images",)})
+
+
+def _largest_class(labels: Path) -> int:
+    """The largest class in a file of labels; -1 where there is none that can be read."""
+    try:
+        words = [
+            line.partition(b" ")[0] for line in read_limited(labels, LARGEST_FILE).splitlines()
+        ]
+    except OSError:
+        return -1
+    # More digits than these are no class but a mistake, to be said when the file is read.
+    return max((int(word) for word in words if re.fullmatch(rb"[0-9]{1,4}", word)), default=-1)
+
+
+def locate(config: YoloConfig, split: str, entry: str) -> Path:
+    """The folder or list that an entry of a split names.
+
+    Paths are relative to ``path``, or to the file itself. Exports of Roboflow say ``../train`` for
+    a folder beside the file.
+
+    Raises:
+        DataError: There is no such file or folder.
+    """
+    places = [config.base / entry, config.file.parent / entry]
+    if entry.startswith("../"):
+        places.append(config.file.parent / entry.removeprefix("../"))
+    for place in places:
+        if _exists(place):
+            return place
+    raise DataError(
+        f"{config.file}: {split}: there is no {places[0]}; correct the entry, or the field path"
+    )
+
+
+def images_in(folder: Path) -> list[Path]:
+    """The images in a folder and the folders in it, in the order of their paths."""
+    found = [
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if Path(name).suffix.lower() in IMAGE_SUFFIXES
+    ]
+    return sorted(found)
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
         data = read_limited(path, LARGEST_FILE)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be used: {reason(error)}") from None
