@@ -89,6 +89,13 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
     among those of its image: not on the layout, the order of images, the other images, the number
     of workers or the release of a library. The direction of the noise does not depend on the rate.
     Areas grow and shrink with their boxes.
+
+    Example:
+        >>> from alphaiou.data.shapes import shapes_index
+        >>> clean = shapes_index("val", length=8)
+        >>> noisy = perturb_index(clean, 0.3, seed=0)
+        >>> bool((noisy.take([5]).boxes == perturb_index(clean.take([5]), 0.3, seed=0).boxes).all())
+        True
     """
     check_rate(rate)
     if rate == 0:
@@ -103,7 +110,14 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
 
 
 def clean_iou(noisy: DetectionIndex, clean: DetectionIndex) -> CleanIoU:
-    """Mean IoU between the boxes of two indexes of the same images, by image and by box."""
+    """Mean IoU between the boxes of two indexes of the same images, by image and by box.
+
+    Example:
+        >>> from alphaiou.data.shapes import shapes_index
+        >>> index = shapes_index("val", length=8)
+        >>> clean_iou(index, index)
+        CleanIoU(by_image=1.0, by_box=1.0)
+    """
     if not np.array_equal(noisy.offsets, clean.offsets):
         raise ValueError(
             "noisy and clean must hold the same images with the same numbers of boxes, got "

@@ -91,7 +91,7 @@ def refuse_noisy(source: Path) -> None:
         DataError: The folder, or one of the two above it, has a ``noise.json`` of ours.
     """
     start = source.resolve()
-    for folder in (start, *start.parents[:3]):
+    for folder in (start, *start.parents[:2]):
         record = read_derived(folder, NOISE_RECORD)
         if record is not None:
             raise DataError(

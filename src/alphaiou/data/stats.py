@@ -116,7 +116,13 @@ class DatasetStats:
 
 
 def dataset_stats(index: DetectionIndex) -> DatasetStats:
-    """Compute the statistics of an index."""
+    """Compute the statistics of an index.
+
+    Example:
+        >>> from alphaiou.data.shapes import shapes_index
+        >>> dataset_stats(shapes_index("val", length=8)).images
+        8
+    """
     counts = np.diff(index.offsets)
     sides = index.boxes[:, 2:] - index.boxes[:, :2]
     long_side = index.sizes.max(axis=1, initial=0)[index.image_of_box()]

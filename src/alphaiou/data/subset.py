@@ -28,6 +28,13 @@ def subset_index(index: DetectionIndex, fraction: float, seed: int) -> Detection
 
     Raises:
         ValueError: The fraction is out of range, or so small that no image would be left.
+
+    Example:
+        >>> from alphaiou.data.shapes import shapes_index
+        >>> index = shapes_index("val", length=10)
+        >>> quarter, half = (set(subset_index(index, f, seed=0).files) for f in (0.25, 0.5))
+        >>> len(quarter), len(half), quarter < half
+        (3, 5, True)
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction must be above 0 and at most 1, got {fraction!r}")
