@@ -3,7 +3,8 @@
     python benchmarks/index.py            # writes benchmarks/index-cpu.json
 
 The file is made up: as many images, annotations and bytes as COCO's instances_train2017.json, with
-polygons, and an empty file for each image. Each measurement is a process of its own that calls
+polygons, and an empty file for each image. "Cold" is without a kept index; the file itself has just
+been written, and so is read from memory rather than from a disk. Each measurement is a process of its own that calls
 `load_dataset`; the memory is the most that the process ever held, shared libraries included
 (VmHWM of Linux: ru_maxrss would begin with the memory of the process that started it).
 """
@@ -25,19 +26,24 @@ POLYGON_POINTS = (4, 45)
 
 MEASURE = """
 import json, re, sys, time
+
+def peak_memory_mb():
+    with open("/proc/self/status") as status:
+        return round(int(re.search(r"VmHWM:\\s+(\\d+) kB", status.read())[1]) / 1024, 1)
+
 if "torch" in sys.argv:
     import torch
 start = time.perf_counter()
 from alphaiou.data.layouts import load_dataset
-imported = time.perf_counter()
+imported, memory_imported_mb = time.perf_counter(), peak_memory_mb()
 dataset = load_dataset(sys.argv[1], "train")
 done = time.perf_counter()
-peak_kb = int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1])
 print(json.dumps({
     "images": len(dataset), "boxes": dataset.index.num_boxes,
     "problems": len(dataset.index.problems), "import_s": round(imported - start, 3),
     "open_s": round(done - imported, 3), "torch_loaded": "torch" in sys.modules,
-    "cpu_s": round(time.process_time(), 3), "peak_memory_mb": round(peak_kb / 1024, 1),
+    "cpu_s": round(time.process_time(), 3), "imported_memory_mb": memory_imported_mb,
+    "peak_memory_mb": peak_memory_mb(),
 }))
 """
 
@@ -110,7 +116,8 @@ def main():
         path = make_data_set(root, arguments.images, arguments.annotations)
         os.sync()  # else the measurements wait for the disk to take what was just made
         record = {
-            "benchmark": "opening a COCO file",
+            "record": "opening a COCO file",
+            "load_average": round(os.getloadavg()[0], 1),
             "file_bytes": path.stat().st_size,
             "cold": measure(root, cache),
             "cached": measure(root, cache),

@@ -1,4 +1,5 @@
 import json
+import os
 import random
 
 import pytest
@@ -166,3 +167,7 @@ def test_no_such_file(tmp_path):
         read(tmp_path / "absent.json", {"a"})
     with pytest.raises(DataError, match="cannot be read"):
         read(tmp_path, {"a"})
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.json")
+        with pytest.raises(DataError, match="cannot be read"):
+            read(tmp_path / "pipe.json", {"a"})

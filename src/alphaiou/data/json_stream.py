@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 
+from alphaiou.data.image_files import open_file, reason
 from alphaiou.data.problems import DataError
 
 BLOCK_BYTES = 4 << 20
@@ -66,10 +67,10 @@ def stream_arrays(path: Path, keys: Collection[str]) -> Iterator[Run]:
         DataError: The file is no JSON object, ends early, or one of ``keys`` holds no array.
     """
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             yield from _Document(path, file).arrays(keys)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise DataError(f"{path}: cannot be read: {reason(error)}") from None
 
 
 def parse_run(path: Path, run: Run) -> list[Any]:
