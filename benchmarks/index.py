@@ -4,9 +4,9 @@
 
 The file is made up: as many images, annotations and bytes as COCO's instances_train2017.json, with
 polygons, and an empty file for each image. "Cold" is without a kept index; the file itself has just
-been written, and so is read from memory rather than from a disk. Each measurement is a process of its own that calls
-`load_dataset`; the memory is the most that the process ever held, shared libraries included
-(VmHWM of Linux: ru_maxrss would begin with the memory of the process that started it).
+been written, and so is read from memory rather than from a disk. Each measurement is a process of
+its own that calls `load_dataset`; the memory is the most that the process ever held, shared
+libraries included (VmHWM of Linux: ru_maxrss would begin with that of the process above it).
 """
 
 import argparse
