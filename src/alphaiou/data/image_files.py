@@ -16,6 +16,7 @@ from alphaiou.data.problems import DataError
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate ends of lines
 
 
+@runtime_checkable
 class ImageFiles(Protocol):
     """The encoded images of a data set, by name.
 

@@ -284,6 +284,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "agreement": agreement_table,
     "simulation": simulation_table,
     "simulation-variants": simulation_variants_table,
+    "noise": lambda record: markdown(*noise_lines(record), left=1),
+    "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }
 
 
