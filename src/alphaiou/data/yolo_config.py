@@ -89,7 +89,9 @@ def read_config(path: Path) -> YoloConfig:
 def _config_of_folders(root: Path) -> YoloConfig:
     """A split for each folder in ``images``, and as many nameless classes as the labels need."""
     folders = sorted(folder.name for folder in (root / "images").glob("*/"))
-    splits = {_OTHER_SPELLINGS.get(name, name): (f"images/{name}",) for name in folders}
+    splits: dict[str, tuple[str, ...]] = {
+        _OTHER_SPELLINGS.get(name, name): (f"images/{name}",) for name in folders
+    }
     numbers = [_largest_class(path) for path in (root / "labels").rglob("*.txt")]
     classes = tuple(f"class {number}" for number in range(max(numbers, default=-1) + 1))
     return YoloConfig(root, root, classes, splits or {"train": ("images",)})
