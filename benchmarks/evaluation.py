@@ -4,6 +4,7 @@
 time is that of everything after the detector: lists of tensors to arrays, checks, all numbers.
 """
 
+import os
 import resource
 import sys
 import time
@@ -16,7 +17,7 @@ import torch
 from alphaiou.experiments.bench.record import surroundings, write_record
 from alphaiou.metrics import DetectionScores, detection_ious
 
-IMAGES, TARGETS, DETECTIONS, CLASSES, BATCH, REPEATS = 5000, 3, 50, 80, 64, 5
+IMAGES, TARGETS, DETECTIONS, CLASSES, BATCH, REPEATS = 5000, 3, 50, 80, 64, 9
 OUT = Path(__file__).with_name("evaluation-cpu.json")
 
 
@@ -72,8 +73,9 @@ def measured(name, rule, predictions, targets, *, evaluator="hotcoco", repeats=R
         times.append((collecting + computing, collecting, computing))
     total, collecting, computing = sorted(times)[len(times) // 2]
     row = {"what": name, "rule": rule, "repeats": repeats, "seconds": total}
+    row |= {"seconds_fastest": min(times)[0], "load_average": os.getloadavg()[0]}
     row |= {"collect_seconds": collecting, "compute_seconds": computing, "map": result.map}
-    print(f"{name:28} {total:7.3f} s  (collect {collecting:.3f}, compute {computing:.3f})")
+    print(f"{name:28} {total:7.3f} s: collect {collecting:.3f}, compute {computing:.3f}")
     return row
 
 
