@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from alphaiou.experiments.bench.record import Record, Row
+from alphaiou.experiments.noise_tables import noise_lines, reading_lines
 from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
 
 CONTENDERS = {
