@@ -83,7 +83,7 @@ def test_by_hand():
         boxes=torch.tensor([[36.0, 53.0, 56.0, 77.0]]),
         valid=torch.tensor([True]),
     )
-    positives = assign(targets, torch.tensor(ANCHORS[0]), stride=8, grid=(20, 20))
+    positives = assign(targets, torch.tensor(ANCHORS[0]).float(), stride=8, grid=(20, 20))
     assert sorted(as_pairs(positives, (20, 20))) == [
         (1, row, column, anchor, (5.75 - column, 8.125 - row, 2.5, 3.0), 4)
         for row, column in ((7, 5), (8, 5), (8, 6))
@@ -109,7 +109,7 @@ def test_a_box_four_times_the_anchor_does_not_match():
 def test_every_prediction_can_reach_its_box():
     """The decoded centre of a cell goes from -0.5 to 1.5 cells."""
     targets = random_targets(200, torch.Generator().manual_seed(3))
-    positives = assign(targets, torch.tensor(ANCHORS[1]), stride=16, grid=(32, 48))
+    positives = assign(targets, torch.tensor(ANCHORS[1]).float(), stride=16, grid=(32, 48))
     offsets = positives.boxes[positives.valid][:, :2]
     assert offsets.min() >= -0.5
     assert offsets.max() <= 1.5

@@ -124,12 +124,12 @@ def _extents(
     sizes: Int64[np.ndarray, "images 2"],
     size: int,
 ) -> Float64[np.ndarray, "images objects"]:
-    """The longer side of each box: about evenly spread over the octaves, the large ones below."""
+    """The longer side of each box: over all octaves, more in the upper ones; the large ones below."""
     below = np.argsort(np.where(used, -(wanted + 0.4 * raised), np.inf), axis=1, kind="stable")
     ranked = np.take_along_axis(wanted, below, axis=1)
     smallest = max(SMALLEST_PIXELS, SMALLEST * size)
     ratio = LARGEST * sizes.min(1, keepdims=True) / smallest
-    return smallest * _power(ratio, ranked)
+    return smallest * _power(ratio, np.sqrt(ranked * np.sqrt(ranked)))
 
 
 def _power(
