@@ -199,6 +199,17 @@ class TestObjects:
         assert (counts == 0).sum() > 10
         assert (counts >= 6).sum() > 100
 
+    def test_the_plain_level_has_few_large_ones_of_four_classes(self):
+        plain = shapes_index("val", size=128, length=300, level="plain")
+        assert plain.classes == ("disc", "triangle", "star", "cross")
+        assert set(plain.labels.tolist()) == {0, 1, 2, 3}
+        assert np.diff(plain.offsets).max() == 3
+        cut = plain.truncated
+        assert (plain.boxes[:, 2:] - plain.boxes[:, :2]).max(1)[~cut].min() > 20
+        scenes = plain.images.scenes([5])
+        names = [SHAPES[shape] for shape in scenes.shapes[scenes.seen() >= LEAST_SEEN]]
+        assert names == [plain.classes[label] for label in plain.labels[plain.rows(5)]]
+
     def test_images_have_several_sizes(self, index):
         assert (index.sizes.max(1) == 320).all()
         assert len({tuple(size) for size in index.sizes.tolist()}) == 7
@@ -303,6 +314,7 @@ class TestWrongArguments:
             ({"length": 0}, "at least 1 image, not 0"),
             ({"seed": -1}, r"0 to 2\*\*64 - 1, not -1"),
             ({"seed": 2**64}, "seed of shapes"),
+            ({"level": "easy"}, "no level 'easy'; take one of full, plain"),
         ],
     )
     def test_are_named(self, arguments, message):

@@ -11,7 +11,7 @@ from jaxtyping import Float32, Float64, UInt8
 
 from alphaiou.data.shape_outlines import Edges, circle, edges_of
 from alphaiou.data.shape_raster import Plane, coverage
-from alphaiou.data.shape_scenes import Scenes
+from alphaiou.data.shape_scenes import LEVELS, Level, Scenes
 
 Canvas = Float32[np.ndarray, "3 height width"]
 Colour = Float64[np.ndarray, " 3"]
@@ -20,21 +20,25 @@ LEAST_CONTRAST = 26.0
 CHEVRON = np.array([(-1, -0.6), (0, 0.4), (1, -0.6), (1, -0.2), (0, 0.8), (-1, -0.2)])
 
 
-def draw(scene: Scenes, rng: np.random.Generator) -> UInt8[np.ndarray, "3 height width"]:
+def draw(
+    scene: Scenes, rng: np.random.Generator, level: Level = LEVELS["full"]
+) -> UInt8[np.ndarray, "3 height width"]:
     """Draw the one image of a scene."""
     (width, height) = scene.sizes[0].tolist()
     canvas, ground = _background(rng, width, height)
     unit = max(width, height) / 320
-    for _ in range(_below(rng, 9)):
+    for _ in range(_below(rng, level.clutter + 1)):
         _draw_clutter(canvas, rng, ground, unit)
     frames = np.concatenate([scene.centres[:, None], scene.axes], axis=1)
     for edges, frame in zip(scene.edges(), frames, strict=True):
-        _draw_object(canvas, rng, edges, frame, ground)
-    for _ in range(_below(rng, 4)):
+        camouflaged = rng.random() < level.camouflage
+        colours = _object_colours(rng, ground, camouflaged=camouflaged)
+        _draw_object(canvas, rng, edges, frame, colours)
+    for _ in range(_below(rng, level.strokes + 1)):
         _fill(canvas, _stroke(rng, width, height, unit), _colour(rng, 0.8))
-    for _ in range(_below(rng, 3)):
+    for _ in range(_below(rng, level.softness + 1)):
         canvas = _soften(canvas)
-    grain = 3.0 + 22.0 * np.square(rng.random())
+    grain = 3.0 + (level.grain - 3.0) * np.square(rng.random())
     canvas += np.float32(grain) * (rng.random(canvas.shape, dtype=np.float32) - np.float32(0.5))
     return np.floor(canvas.clip(0, 255) + np.float32(0.5)).clip(0, 255).astype(np.uint8)
 
@@ -59,10 +63,10 @@ def _draw_object(
     rng: np.random.Generator,
     edges: Edges,
     frame: Float64[np.ndarray, "3 2"],
-    ground: Colour,
+    colours: tuple[Colour, Colour],
 ) -> None:
     """Fill one shape with a texture and, at times, give it an outline inside its border."""
-    first, second = _object_colours(rng, ground)
+    first, second = colours
     rows, columns, area = coverage(edges, canvas.shape[2], canvas.shape[1])
     window = canvas[:, rows, columns]
     mix = _texture(rng, rows, columns, frame)
@@ -75,9 +79,11 @@ def _draw_object(
     _blend(window, area, paint)
 
 
-def _object_colours(rng: np.random.Generator, ground: Colour) -> tuple[Colour, Colour]:
-    """Two colours of a shape; one shape in five is close to the background."""
-    if rng.random() < 0.2:
+def _object_colours(
+    rng: np.random.Generator, ground: Colour, *, camouflaged: bool
+) -> tuple[Colour, Colour]:
+    """Two colours of a shape, either close to the background or apart from it."""
+    if camouflaged:
         first = _contrasting(rng, ground, most=60.0)
         return first, (first + (rng.random(3) - 0.5) * 30.0).clip(0, 255)
     return _contrasting(rng, ground), _colour(rng, 0.9)

@@ -24,9 +24,50 @@ from alphaiou.data.shape_outlines import (
 MAX_OBJECTS = 7
 SPLITS = ("train", "val", "test")
 
+
+@dataclass(frozen=True)
+class Level:
+    """How hard the images are.
+
+    Attributes:
+        shapes: Which shapes there are.
+        objects: The most in an image.
+        smallest: The least extent of a shape, as a share of the image's longer side.
+        clutter: The most pieces of clutter under the objects.
+        strokes: The most lines over them.
+        camouflage: The share of shapes in about the colour of the background.
+        softness: The most passes of blur.
+        grain: The most noise of single pixels, in levels of 256.
+    """
+
+    shapes: tuple[str, ...] = SHAPES
+    objects: int = MAX_OBJECTS
+    smallest: float = 0.025
+    clutter: int = 8
+    strokes: int = 3
+    camouflage: float = 0.2
+    softness: int = 2
+    grain: float = 25.0
+
+
+LEVELS = {
+    "full": Level(),
+    # What a small detector learns in a minute or two on two cores.
+    "plain": Level(
+        shapes=("disc", "triangle", "star", "cross"),
+        objects=3,
+        smallest=0.16,
+        clutter=2,
+        strokes=0,
+        camouflage=0.0,
+        softness=1,
+        grain=10.0,
+    ),
+}
+
 SHORT_SIDES = np.array([1.0, 1.0, 0.9, 0.75, 0.75, 0.66])  # as fractions of the long side
 SMALLEST_PIXELS = 8.0
-SMALLEST, LARGEST = 0.025, 0.85  # of the long and of the short side of the image
+LARGEST = 0.85  # of the short side of the image
 MOST_STRETCHED = 1.7
 NUMBERS_PER_OBJECT = 8
 
@@ -83,16 +124,20 @@ class Scenes:
         return seen.sum(1) / own.sum(1)
 
 
-def lay_out(images: Iterable[int], *, split: str, size: int, seed: int) -> Scenes:
+def lay_out(
+    images: Iterable[int], *, split: str, size: int, seed: int, level: Level = LEVELS["full"]
+) -> Scenes:
     """Decide what is where in some images of a split."""
     numbers = np.stack([_numbers(image, split, seed) for image in images])
     sizes = _image_sizes(numbers[:, 0], numbers[:, 1], size)
-    counts = np.where(numbers[:, 2] < 0.02, 0, 1 + np.floor(numbers[:, 2] * MAX_OBJECTS))
+    counts = np.where(numbers[:, 2] < 0.02, 0, 1 + np.floor(numbers[:, 2] * level.objects))
     used = np.arange(MAX_OBJECTS) < counts[:, None]
     of_object = numbers[:, 3:].reshape(-1, MAX_OBJECTS, NUMBERS_PER_OBJECT)
 
-    shapes = np.floor(of_object[..., 0] * len(SHAPES)).astype(np.int64)
-    extents = _extents(of_object[..., 1], of_object[..., 2], used, sizes, size)
+    choice = np.array([SHAPES.index(shape) for shape in level.shapes])
+    shapes = choice[np.floor(of_object[..., 0] * len(choice)).astype(np.int64)]
+    smallest = max(SMALLEST_PIXELS, level.smallest * size)
+    extents = _extents(of_object[..., 1], of_object[..., 2], used, sizes, smallest)
     axes = _axes(shapes, of_object[..., 3], of_object[..., 4], extents)
     centres = _centres(of_object[..., 5], of_object[..., 6:], extents, sizes)
     return Scenes(sizes, np.nonzero(used)[0], shapes[used], centres[used], axes[used])
@@ -122,12 +167,11 @@ def _extents(
     raised: Float64[np.ndarray, "images objects"],
     used: Bool[np.ndarray, "images objects"],
     sizes: Int64[np.ndarray, "images 2"],
-    size: int,
+    smallest: float,
 ) -> Float64[np.ndarray, "images objects"]:
-    """The longer side of each box: over all octaves, more in the upper ones; the large ones below."""
+    """The longer side of each box: of all octaves, more of the upper ones; the large ones below."""
     below = np.argsort(np.where(used, -(wanted + 0.4 * raised), np.inf), axis=1, kind="stable")
     ranked = np.take_along_axis(wanted, below, axis=1)
-    smallest = max(SMALLEST_PIXELS, SMALLEST * size)
     ratio = LARGEST * sizes.min(1, keepdims=True) / smallest
     return smallest * _power(ratio, np.sqrt(ranked * np.sqrt(ranked)))
 

@@ -3,10 +3,11 @@
 Twelve shapes, turned and stretched, filled with textures, covering one another, on backgrounds
 with clutter. An object's box is the exact extent of its outline within the image, to a fraction
 of a pixel, whether or not another shape covers part of it. A shape of which less than 30 % is seen
-(the rest is covered or outside the image) is drawn but is no object.
+(the rest is covered or outside the image) is drawn but is no object. The level ``plain`` has four
+shapes, few and large, on quiet backgrounds.
 
-An image depends on the seed, its split, its number and the size alone: it is the same bytes in
-every process, order and machine.
+An image depends on the seed, its split, its number, the size and the level alone: it is the same
+bytes in every process, order and machine.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int32, Int64, UInt8
 
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import DataError
 from alphaiou.data.shape_drawing import draw
 from alphaiou.data.shape_outlines import SHAPES
-from alphaiou.data.shape_scenes import SPLITS, generator, lay_out
+from alphaiou.data.shape_scenes import LEVELS, SPLITS, Scenes, generator, lay_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +38,12 @@ SIZES = range(64, 2049)
 
 
 def shapes_dataset(
-    split: str = "train", *, size: int = 320, length: int | None = None, seed: int = 0
+    split: str = "train",
+    *,
+    size: int = 320,
+    length: int | None = None,
+    seed: int = 0,
+    level: str = "full",
 ) -> DetectionDataset:
     """The drawn data set; the images of its splits, and of its seeds, are all different.
 
@@ -47,6 +53,7 @@ def shapes_dataset(
         length: How many images; 2000, 500 and 500 unless given. A longer set begins with the
             images of a shorter one.
         seed: Which of the many such data sets.
+        level: ``full``, or ``plain``, which a small detector learns in minutes on a processor.
 
     Example:
         >>> image, target = shapes_dataset("val", size=160, length=8)[3]
@@ -55,15 +62,22 @@ def shapes_dataset(
     """
     from alphaiou.data.dataset import DetectionDataset
 
-    return DetectionDataset(shapes_index(split, size=size, length=length, seed=seed))
+    return DetectionDataset(shapes_index(split, size=size, length=length, seed=seed, level=level))
 
 
 def shapes_index(
-    split: str = "train", *, size: int = 320, length: int | None = None, seed: int = 0
+    split: str = "train",
+    *,
+    size: int = 320,
+    length: int | None = None,
+    seed: int = 0,
+    level: str = "full",
 ) -> DetectionIndex:
     """The boxes of ``shapes_dataset``, without drawing anything."""
-    images = DrawnImages(split, size, LENGTHS.get(split, 1) if length is None else length, seed)
-    scenes = lay_out(range(images.length), split=split, size=size, seed=seed)
+    length = LENGTHS.get(split, 1) if length is None else length
+    images = DrawnImages(split, size, length, seed, level)
+    classes = LEVELS[level].shapes
+    scenes = images.scenes(range(length))
     objects = np.flatnonzero(scenes.seen() >= LEAST_SEEN)
     boxes = scenes.boxes()[objects]
     counts = np.bincount(scenes.image_of_shape[objects], minlength=images.length)
@@ -71,21 +85,31 @@ def shapes_index(
         layout="shapes",
         root=Path("shapes"),
         split=split,
-        classes=SHAPES,
-        category_ids=np.arange(1, len(SHAPES) + 1),
+        classes=classes,
+        category_ids=np.arange(1, len(classes) + 1),
         images=images,
         files=Strings.pack([images.name(number) for number in range(images.length)]),
         image_ids=np.arange(1, images.length + 1),
         sizes=scenes.sizes.astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         boxes=boxes,
-        labels=scenes.shapes[objects].astype(np.int32),
+        labels=_labels(scenes.shapes[objects], classes),
         box_ids=np.arange(1, len(boxes) + 1),
         areas=(boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]),
         crowd=np.zeros(len(boxes), dtype=bool),
         difficult=np.zeros(len(boxes), dtype=bool),
         truncated=scenes.past_border()[objects],
     )
+
+
+def _labels(
+    shapes: Int64[np.ndarray, " boxes"], classes: tuple[str, ...]
+) -> Int32[np.ndarray, " boxes"]:
+    """The labels of shapes of a level that has these classes."""
+    label_of = np.full(len(SHAPES), -1, dtype=np.int32)
+    label_of[[SHAPES.index(name) for name in classes]] = np.arange(len(classes))
+    labels: np.ndarray = label_of[shapes]
+    return labels
 
 
 @dataclass(frozen=True)
@@ -102,6 +126,7 @@ class DrawnImages:
     size: int
     length: int
     seed: int
+    level: str = "full"
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -114,6 +139,8 @@ class DrawnImages:
             raise DataError(f"shapes needs a length of at least 1 image, not {self.length}")
         if not 0 <= self.seed < 2**64:
             raise DataError(f"the seed of shapes is 0 to 2**64 - 1, not {self.seed}")
+        if self.level not in LEVELS:
+            raise DataError(f"shapes has no level {self.level!r}; take one of {', '.join(LEVELS)}")
 
     def name(self, number: int) -> str:
         """The name of an image by its number, from 0."""
@@ -133,8 +160,14 @@ class DrawnImages:
                 f"{self.where(name)}: no such image; they are {self.name(0)} "
                 f"to {self.name(self.length - 1)}"
             )
-        scene = lay_out([number], split=self.split, size=self.size, seed=self.seed)
-        return draw(scene, generator(number, self.split, self.seed, stream=1))
+        rng = generator(number, self.split, self.seed, stream=1)
+        return draw(self.scenes([number]), rng, LEVELS[self.level])
+
+    def scenes(self, numbers: Iterable[int]) -> Scenes:
+        """What is where in some images."""
+        return lay_out(
+            numbers, split=self.split, size=self.size, seed=self.seed, level=LEVELS[self.level]
+        )
 
     def pixels(self, name: str) -> UInt8[Tensor, "3 height width"]:
         """The same as a tensor: what reading and decoding the file would give, without either."""
