@@ -118,10 +118,13 @@ def _splits(
     if split is not None:
         return (split,)
     try:
-        return split_names(path, layout=layout)
+        names = split_names(path, layout=layout)
+        if not names:
+            raise NothingUsableError(f"{path}: has no splits", ())
     except DataError as error:
         problems.append(_unusable(path, "", layout, error))
         return ()
+    return names
 
 
 def _unusable(path: str | Path, where: str, layout: Layout, error: DataError) -> Problem:

@@ -79,9 +79,10 @@ def image_size(source: bytes | Path, name: str | None = None) -> tuple[int, int]
 def decode_image(data: bytes, name: str = "image") -> UInt8[Tensor, "3 height width"]:
     """The pixels of an encoded image: RGB, upright, 8 bits.
 
-    Grey becomes three equal channels, 16 bits become 8 by rounding, CMYK becomes RGB, an alpha
-    channel is dropped (the colours beneath it stay), of an animation the first frame is taken.
-    torchvision decodes what it can (JPEG, PNG, WebP), Pillow the rest.
+    Grey becomes three equal channels, CMYK becomes RGB, an alpha channel is dropped (the colours
+    beneath it stay), of an animation the first frame is taken. 16 bits of grey become the nearest
+    of 256 levels; of colours with 16 bits Pillow keeps the upper 8, which is the same or one less.
+    torchvision decodes JPEG and WebP where it can, Pillow the rest.
 
     Args:
         data: The encoded image.
@@ -133,8 +134,11 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _decode_torchvision(data: bytes, header: _Header) -> UInt8[Tensor, "3 height width"] | None:
-    """What torchvision makes of it, a quarter faster than Pillow; None where it cannot."""
-    name = {"JPEG": "decode_jpeg", "MPO": "decode_jpeg", "PNG": "decode_png", "WEBP": "decode_webp"}
+    """What torchvision makes of it, a quarter faster than Pillow; None where it cannot.
+
+    Not PNG: on some damaged files its decoder brings the whole process down.
+    """
+    name = {"JPEG": "decode_jpeg", "MPO": "decode_jpeg", "WEBP": "decode_webp"}
     try:
         from torchvision import io as decoders
 
@@ -145,7 +149,7 @@ def _decode_torchvision(data: bytes, header: _Header) -> UInt8[Tensor, "3 height
     # deprecated, so that one day they will be gone.
     except Exception:
         return None
-    return _turn(_to_8_bits(pixels), header.orientation)
+    return _turn(pixels, header.orientation)
 
 
 def _decode_pillow(data: bytes, name: str, header: _Header) -> UInt8[Tensor, "3 height width"]:
@@ -162,20 +166,14 @@ def _decode_pillow(data: bytes, name: str, header: _Header) -> UInt8[Tensor, "3 
 
 def _rgb(image: Image.Image) -> UInt8[np.ndarray, "height width 3"]:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        values = torch.from_numpy(np.asarray(image).astype(np.int64))
-        if image.mode == "F" or not 0 <= int(values.min()) <= int(values.max()) <= 0xFFFF:
+        values = np.asarray(image)
+        if image.mode == "F" or values.min() < 0 or values.max() > 0xFFFF:
             raise ValueError("pixels of 32 bits have no agreed range; save it with 8 or 16")
-        return _to_8_bits(values).numpy()[..., None].repeat(3, axis=2)
+        levels = (values.astype(np.int64) + 128) // 257  # the nearest: 65535 is 257 · 255
+        return levels.astype(np.uint8)[..., None].repeat(3, axis=2)
     if image.mode == "P":
         image = image.convert("RGBA")  # straight to RGB, Pillow warns about transparency
     return np.array(image.convert("RGB"))
-
-
-def _to_8_bits(pixels: Tensor) -> Tensor:
-    """16-bit values to the nearest of 256 levels: 65535 is 257 · 255."""
-    if pixels.dtype == torch.uint8:
-        return pixels
-    return ((pixels.to(torch.int32) + 128) // 257).to(torch.uint8)
 
 
 def _turn(pixels: Tensor, orientation: int) -> Tensor:

@@ -33,6 +33,7 @@ CLASSES_FILE = "classes.txt"
 
 LARGEST_FILE = 1 << 24
 LARGEST_LIST = 1 << 28
+LONGEST_NAME = 1 << 10
 
 # In the order of preference where two images differ in the suffix alone.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
@@ -210,7 +211,7 @@ def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]
         raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
     for number, line in enumerate(text.splitlines(), 1):
         name = re.sub(r"\s+-?[01]$", "", line.strip())
-        if name and stays_inside(name) and "\0" not in name:
+        if name and stays_inside(name) and "\0" not in name and len(name) <= LONGEST_NAME:
             yield f"line {number}", name
         elif name:
             detail = f"{name[:80]!r} does not name an image below JPEGImages"

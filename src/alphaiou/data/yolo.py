@@ -150,7 +150,7 @@ def _add_line(fields: list[bytes], size: tuple[int, int], number: int, found: Co
     except ValueError:
         raise ValueError(f"{b' '.join(fields)[:60]!r} are not all numbers") from None
     if not label.is_integer():
-        raise ValueError(f"the class {fields[0].decode('ascii', 'replace')} is not a whole number")
+        raise ValueError(f"the class {fields[0].decode()[:60]} is not a whole number")
     x1, y1, x2, y2 = _corners(values)
     width, height = size
     # An unknown class may be any number, the column of labels holds those of 32 bits.

@@ -52,11 +52,12 @@ def find_config(path: Path) -> Path | None:
     """
     if path.suffix in (".yaml", ".yml"):
         return path
-    names = sorted(file_names(path))
-    usual = [path / name for name in CONFIG_NAMES if name in names]
-    others = [path / name for name in names if name.endswith((".yaml", ".yml"))]
-    others = [] if usual else [file for file in others if _names_classes(file)]
-    return usual[0] if usual else others[0] if len(others) == 1 else None
+    for name in CONFIG_NAMES:
+        if os.path.lexists(path / name):  # even a dangling link: it is to be said, not passed over
+            return path / name
+    others = [path / name for name in file_names(path) if name.endswith((".yaml", ".yml"))]
+    naming = [file for file in others if _names_classes(file)]
+    return naming[0] if len(naming) == 1 else None
 
 
 def _names_classes(path: Path) -> bool:
@@ -72,7 +73,7 @@ def read_config(path: Path) -> YoloConfig:
     Raises:
         DataError: It is no such file; the message names the field.
     """
-    if path.is_dir():
+    if path.is_dir() and path.suffix not in (".yaml", ".yml"):
         return _config_of_folders(path)
     content = _load(path)
     folder = Path(os.path.abspath(path.parent / _text(path, "path", content.get("path", ""))))  # noqa: PTH100
@@ -125,7 +126,8 @@ def locate(config: YoloConfig, split: str, entry: str) -> Path:
         if _exists(place):
             return place
     raise DataError(
-        f"{config.file}: {split}: there is no {places[0]}; correct the entry, or the field path"
+        f"{config.file}: {split}: there is no {str(places[0])[:500]}; "
+        "correct the entry, or the field path"
     )
 
 

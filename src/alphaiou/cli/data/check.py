@@ -80,7 +80,8 @@ def _check(command: DataCheck, console: Console) -> Report:
     if command.workers is not None and command.workers < 1:
         raise UsageError(f"--workers {command.workers}: must be at least 1")
     columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    shown = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task("", total=None)
         return check_dataset(
             command.path,
