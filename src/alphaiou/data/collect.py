@@ -14,7 +14,14 @@ from alphaiou.data.image_files import ImageFiles
 from alphaiou.data.index import DetectionIndex, Layout, Strings
 from alphaiou.data.problems import DataError, Problem
 
-_KINDS_OF_NUMBERS = {"boxes": "d", "labels": "i", "images": "q", "places": "q", "marks": "b"}
+# The code of the growing array and the type of the final one.
+_COLUMNS: dict[str, tuple[str, type[np.generic]]] = {
+    "boxes": ("d", np.float64),
+    "labels": ("i", np.int32),
+    "images": ("q", np.int64),
+    "places": ("q", np.int64),
+    "marks": ("b", np.int8),
+}
 
 
 class NothingUsableError(DataError):
@@ -41,7 +48,7 @@ class Collection:
         self._sources: list[str] = []
         self._sizes = array("i")
         self._columns: dict[str, array[Any]] = {
-            name: array(kind) for name, kind in _KINDS_OF_NUMBERS.items()
+            name: array(code) for name, (code, _) in _COLUMNS.items()
         }
 
     def __len__(self) -> int:
@@ -99,7 +106,9 @@ class Collection:
                 is an unknown class.
             names: What the files call those numbers, for messages.
         """
-        boxes, numbers, image_of_box, places, marks = map(np.asarray, self._columns.values())
+        boxes, numbers, image_of_box, places, marks = (
+            np.array(self._columns[name], dtype=kind) for name, (_, kind) in _COLUMNS.items()
+        )
         boxes = boxes.reshape(-1, 4)
         sizes = np.asarray(self._sizes, dtype=np.int32).reshape(-1, 2)
         label_of_box = _translate(numbers, labels)

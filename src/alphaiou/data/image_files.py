@@ -8,8 +8,9 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from alphaiou.data.problems import DataError
 
@@ -206,7 +207,7 @@ def file_names(folder: Path) -> set[str]:
         return set()
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> BufferedReader:
     """Open a file to read; OSError for a pipe or a device, which could keep us waiting for ever."""
     # Without O_NONBLOCK, opening a pipe would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _BINARY)

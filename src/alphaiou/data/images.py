@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -184,7 +184,7 @@ def _turn(pixels: Tensor, orientation: int) -> Tensor:
     return pixels.flip(axes) if axes else pixels
 
 
-def _open(source: bytes | Path) -> BinaryIO:
+def _open(source: bytes | Path) -> io.BytesIO | io.BufferedReader:
     return io.BytesIO(source) if isinstance(source, bytes) else open_file(source)
 
 
