@@ -9,6 +9,7 @@ they show. Every variant is timed in one process, 100 steps at a time, three tim
 import argparse
 import json
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,7 +90,7 @@ def parts_of(step):
     place = torch.zeros((), dtype=torch.int64, device="cuda")
     (batch,) = batches.draw(place)
     targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
-    rates = step.rates[step.number].unbind()
+    rates = step.rates[0].unbind()
     keep = torch.ones((), dtype=torch.bool, device="cuda")
 
     def forward():
@@ -189,8 +190,8 @@ def main():
             break
         try:
             row = measure(recipe, options, detail=detail)
-        except RuntimeError as error:
-            row = {"detector": recipe.detector, "error": str(error)[:2000]}
+        except RuntimeError:
+            row = {"detector": recipe.detector, "error": traceback.format_exc()[-3000:]}
         record["rows"].append(row)
         print(json.dumps({k: v for k, v in row.items() if k != "profile"}), flush=True)
         for line in row.get("profile", {}).get("top", []):

@@ -18,7 +18,7 @@ from alphaiou.data.batch import Batch, compact
 from alphaiou.data.cache import ImageCache
 from alphaiou.data.cached_image import FILL
 from alphaiou.data.colour import Plane, change_colours
-from alphaiou.data.mosaic import move_boxes, place_tiles, resample, worth_keeping
+from alphaiou.data.mosaic import computed_once, move_boxes, place_tiles, resample, worth_keeping
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def sample_augmentation(
     centred = 2 * uniform - 1
     hue, saturation, value = centred[:, 5:8].unbind(1)
     colour = [hue * settings.hue, saturation * settings.saturation, value * settings.value]
-    return AugmentationSample(
+    sample = AugmentationSample(
         mosaic=uniform[:, 8] < settings.mosaic,
         others=others,
         centre=((0.5 + uniform[:, 0:2]) * image_size).to(torch.int32),
@@ -140,6 +140,7 @@ def sample_augmentation(
         gains=1 + torch.stack(colour, dim=1),
         flip=uniform[:, 9] < settings.flip,
     )
+    return AugmentationSample(*map(computed_once, sample))
 
 
 def augment(
@@ -216,4 +217,4 @@ def pack_images(channels: tuple[Plane, Plane, Plane]) -> UInt8[Tensor, "batch 3 
     """
     red, green, blue = ((plane + 0.5).to(torch.int32) for plane in channels)
     packed = red | (green << 8) | (blue << 16)
-    return packed[..., None].view(torch.uint8)[..., :3].permute(0, 3, 1, 2)
+    return packed.view(torch.uint8).view(*packed.shape, 4)[..., :3].permute(0, 3, 1, 2)

@@ -188,7 +188,9 @@ class TrainingStep:
             return torch.stack(list(self.detector(images, targets).values()))
 
     def _step(self, pieces: list[Batch]) -> None:
-        lr, bias_lr, momentum, decay, alpha = self.rates[self.number].unbind()
+        # A plain index would ask the host for the number.
+        row = self.rates.index_select(0, self.number[None])[0]
+        lr, bias_lr, momentum, decay, alpha = row.unbind()
         for scheduled in self.alphas:
             scheduled.copy_(alpha)
         parts = self._accumulate(pieces)
