@@ -50,6 +50,15 @@ def test_is_that_of_a_loop(count, objectness):
     assert count < 12 or min(expected.values()) > 0
 
 
+def test_gains_multiply_their_parts():
+    outputs, targets = example(12)
+    plain = YOLOv5Loss(CLASSES, AlphaIoULoss())
+    other = YOLOv5Loss(CLASSES, AlphaIoULoss(), box_gain=0.1, objectness_gain=3.0, class_gain=2.0)
+    before, after = (loss(outputs, targets, ANCHOR_SIZES, STRIDES) for loss in (plain, other))
+    ratios = {name: (after[name] / before[name]).item() for name in before}
+    assert ratios == pytest.approx({"box": 2.0, "objectness": 3.0, "class": 4.0})
+
+
 def test_one_class_has_no_class_loss():
     outputs, targets = example(10, classes=1)
     targets = targets._replace(labels=torch.zeros_like(targets.labels))

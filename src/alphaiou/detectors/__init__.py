@@ -22,6 +22,8 @@ def build_detector(
     *,
     box_loss: BoxLoss | None = None,
     box_gain: float = 0.05,
+    objectness_gain: float = 1.0,
+    class_gain: float = 0.5,
     objectness: Objectness = "iou",
     anchors: Float[Tensor, "3 3 2"] | None = None,
     postprocess: PostProcess | None = None,
@@ -34,6 +36,9 @@ def build_detector(
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``cxcywh``
             to one value a pair; α-IoU with α = 3 unless given.
         box_gain: How much the box part of the loss counts.
+        objectness_gain: How much the objectness part counts, for images of 640 pixels; for others
+            it goes with their area.
+        class_gain: How much the class part counts, for 80 classes; it goes with their number.
         objectness: What the objectness of a positive learns: ``iou``, or ``similarity`` (one minus
             the box loss) as in the published code of the paper.
         anchors: Width and height of three anchors on each of three layers, in pixels; those of
@@ -56,6 +61,8 @@ def build_detector(
             num_classes,
             AlphaIoULoss() if box_loss is None else box_loss,
             box_gain=box_gain,
+            objectness_gain=objectness_gain,
+            class_gain=class_gain,
             objectness=objectness,
         ),
         postprocess=postprocess or PostProcess(),

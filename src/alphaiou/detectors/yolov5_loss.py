@@ -39,6 +39,9 @@ class YOLOv5Loss(nn.Module):
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
             any function from predicted and target boxes in ``cxcywh`` to one value a pair.
         box_gain: The gain of the box part.
+        objectness_gain: The gain of the objectness part for images of 640 pixels; it goes with
+            their area.
+        class_gain: The gain of the class part for 80 classes; it goes with their number.
         objectness: What a positive's objectness learns: ``iou``, the plain IoU of its box, or
             ``similarity``, one minus its box loss, as the published code of the paper has it.
     """
@@ -49,12 +52,17 @@ class YOLOv5Loss(nn.Module):
         box_loss: BoxLoss,
         *,
         box_gain: float = 0.05,
+        objectness_gain: float = 1.0,
+        class_gain: float = 0.5,
         objectness: Objectness = "iou",
     ) -> None:
         super().__init__()
         check_choice("objectness", objectness, get_args(Objectness))
         check_number("box_gain", box_gain)
-        self.num_classes, self.box_gain, self.objectness = num_classes, box_gain, objectness
+        check_number("objectness_gain", objectness_gain)
+        check_number("class_gain", class_gain)
+        self.num_classes, self.objectness = num_classes, objectness
+        self.box_gain, self.objectness_gain, self.class_gain = box_gain, objectness_gain, class_gain
         self.box_loss = pair_by_pair(box_loss)
         #: With several processes: their mean number of positives, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
@@ -71,7 +79,11 @@ class YOLOv5Loss(nn.Module):
         parts = torch.stack([self._layer(*layer, targets) for layer in layers]).sum(0)
         batch, rows, columns = outputs[0].shape[:3]
         image_size = strides[0] * max(rows, columns)
-        gains = (self.box_gain, (image_size / 640) ** 2, 0.5 * self.num_classes / 80)
+        gains = (
+            self.box_gain,
+            self.objectness_gain * (image_size / 640) ** 2,
+            self.class_gain * self.num_classes / 80,
+        )
         names = ("box", "objectness", "class")
         return {
             name: batch * gain * part
