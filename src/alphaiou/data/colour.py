@@ -21,7 +21,7 @@ def change_colours(
 
     Args:
         rgb: The three channels, 0 to 255.
-        gains: The factors of hue, saturation and value of each image.
+        gains: The factors of hue (at most 2), saturation and value of each image.
 
     Returns:
         The three channels, 0 to 255.
@@ -34,11 +34,11 @@ def change_colours(
     """
     hue_gain, saturation_gain, value_gain = gains[:, :, None, None].unbind(1)
     hue, saturation, value = _to_hsv(*rgb)
-    hue = torch.remainder(hue * hue_gain, 6)
+    hue = _within_circle(hue * hue_gain)
     saturation = (saturation * saturation_gain).clamp(max=1)
     value = (value * value_gain).clamp(max=255)
     chroma = value * saturation
-    red, green, blue = (value - chroma * _distance(hue + offset) for offset in (5, 3, 1))
+    red, green, blue = (value - chroma * _lack(_within_circle(hue + n)) for n in (5, 3, 1))
     return red, green, blue
 
 
@@ -56,7 +56,11 @@ def _to_hsv(red: Plane, green: Plane, blue: Plane) -> tuple[Plane, Plane, Plane]
     return hue, chroma / torch.where(value > 0, value, 1), value
 
 
-def _distance(turned: Plane) -> Plane:
-    """The share of the chroma that a channel lacks; ``turned`` is the hue plus its offset."""
-    k = torch.where(turned >= 6, turned - 6, turned)
+def _within_circle(hue: Plane) -> Plane:
+    """A hue of at most two circles as one within the first."""
+    return torch.where(hue >= 6, hue - 6, hue)
+
+
+def _lack(k: Plane) -> Plane:
+    """The share of the chroma that a channel lacks."""
     return torch.minimum(k, 4 - k).clamp(0, 1)

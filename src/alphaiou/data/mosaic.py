@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float32, Int32, Int64, UInt8
+from jaxtyping import Bool, Float32, Int32, Int64, Shaped, UInt8
 from torch import Tensor
 
 from alphaiou.data.cache import ImageCache
@@ -19,6 +19,10 @@ from alphaiou.data.colour import Plane
 
 if TYPE_CHECKING:
     from alphaiou.data.augment import AugmentationSample
+
+
+#: An address so far below 0 that no sum with another one is an address.
+NOWHERE = -(2**60)
 
 
 class Tiles(NamedTuple):
@@ -88,12 +92,17 @@ def resample(
     x, y = _canvas_points(side, sample)
     left, above = x.floor(), y.floor()
     right_share, below_share = (x - left)[:, None, :], (y - above)[:, :, None]
-    look_up = _LookUp(pixels, tiles, fill)
-    column, row = left.to(torch.int32)[:, None, :], above.to(torch.int32)[:, :, None]
-    corners = [look_up(column + dx, row + dy) for dy in (0, 1) for dx in (0, 1)]
+    addresses = _addresses(tiles, left.to(torch.int32), above.to(torch.int32), side)
+    places = [addresses.of_pixels(dx, dy) for dy in (0, 1) for dx in (0, 1)]
+    readable = [(place >= 0, place.clamp(min=0)) for place in places]
+    flat = pixels.view(-1)
+
+    def read(place: Int64[Tensor, "batch side side"]) -> Plane:
+        # The same as flat[place], and sixteen times as fast on a CPU.
+        return flat.index_select(0, place.flatten()).view_as(place).float()
 
     def interpolate(channel: int) -> Plane:
-        a, b, c, d = (corner[channel] for corner in corners)
+        a, b, c, d = (torch.where(shown, read(place + channel), fill) for shown, place in readable)
         upper, lower = a + (b - a) * right_share, c + (d - c) * right_share
         return upper + (lower - upper) * below_share
 
@@ -109,38 +118,69 @@ def _canvas_points(
     shift, scale = sample.shift * side, sample.scale[:, None]
     x = (columns - shift[:, :1]) / scale + (side - 0.5)
     y = (points - shift[:, 1:]) / scale + (side - 0.5)
-    return x, y
+    return computed_once(x), computed_once(y)
 
 
-class _LookUp:
-    """Canvas pixels by column and row, read from the cache."""
+class _Addresses(NamedTuple):
+    """Where the canvas pixels that output pixels need lie in the cache: a sum over column and row.
 
-    def __init__(self, pixels: Tensor, tiles: Tiles, fill: int) -> None:
-        self.side = pixels.shape[1]
-        self.pixels, self.fill = pixels.view(-1), fill
-        self.centre = tiles.centre[:, :, None, None].unbind(1)
-        left, top = tiles.corner.unbind(2)
-        place = tiles.rows * self.side**2 - (top * self.side + left)
-        # Where the first canvas pixel would be in the cache if it were of that tile.
-        self.start = _computed_once(3 * place)
-        self.low = _computed_once(tiles.low).view(-1, 2)
-        self.high = _computed_once(tiles.high).view(-1, 2)
-        self.canvas = 4 * torch.arange(len(tiles.rows), device=pixels.device)[:, None, None]
+    Each output pixel needs two canvas columns and two rows, which are the steps. Which image a
+    column shows depends on whether the row is above or below the centre: there is a sum for each
+    of these halves, and likewise for rows.
 
-    def __call__(self, x: Tensor, y: Tensor) -> list[Plane]:
-        """Red, green and blue of the pixels (x, y) of each canvas."""
-        tile = self.canvas + torch.where(x >= self.centre[0], 1, 0)
-        tile = tile + torch.where(y >= self.centre[1], 2, 0)
-        inside = (x >= self.low[tile, 0]) & (x < self.high[tile, 0])
-        inside = inside & (y >= self.low[tile, 1]) & (y < self.high[tile, 1])
-        offset = self.start.view(-1)[tile] + 3 * (y * self.side + x)
-        offset = torch.where(inside, offset, 0)
-        found = (self.pixels[offset + channel].float() for channel in range(3))
-        return [torch.where(inside, value, self.fill) for value in found]
+    Attributes:
+        from_columns: What a column adds; ``NOWHERE`` if the image has no such column.
+        from_rows: What a row adds.
+        right: Whether a column is right of the centre.
+        below: Whether a row is below it.
+    """
+
+    from_columns: Int64[Tensor, "batch halves=2 step=2 side"]
+    from_rows: Int64[Tensor, "batch halves=2 step=2 side"]
+    right: Bool[Tensor, "batch step=2 side"]
+    below: Bool[Tensor, "batch step=2 side"]
+
+    def of_pixels(self, dx: int, dy: int) -> Int64[Tensor, "batch side side"]:
+        """The addresses of the red bytes; negative where the canvas shows no image."""
+        above, below = self.from_columns[:, :, dx, None, :].unbind(1)
+        left, right = self.from_rows[:, :, dy, :, None].unbind(1)
+        column = torch.where(self.below[:, dy, :, None], below, above)
+        row = torch.where(self.right[:, dx, None, :], right, left)
+        return column + row
 
 
-def _computed_once(table: Tensor) -> Tensor:
-    """The same table, which a compiler then stores, and does not compute anew for every pixel."""
+def _addresses(
+    tiles: Tiles, x: Int32[Tensor, "batch side"], y: Int32[Tensor, "batch side"], side: int
+) -> _Addresses:
+    step = torch.arange(2, device=x.device, dtype=torch.int32)[:, None]
+    columns, rows = x[:, None] + step, y[:, None] + step
+    right = columns >= tiles.centre[:, :1, None]
+    below = rows >= tiles.centre[:, 1:, None]
+    left, top = tiles.corner.unbind(2)
+    # Where the first canvas pixel would be if it were of that image.
+    start = tiles.rows * side**2 - (top * side + left)
+    low, high = tiles.low.view(-1, 2, 2, 2), tiles.high.view(-1, 2, 2, 2)
+
+    def choose(second: Tensor, table: Shaped[Tensor, "batch 2 2"]) -> Tensor:
+        return torch.where(second[:, None], table[:, :, 1, None, None], table[:, :, 0, None, None])
+
+    def shown(at: Tensor, second: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        return (at[:, None] >= choose(second, low)) & (at[:, None] < choose(second, high))
+
+    in_columns = shown(columns, right, low[..., 0], high[..., 0])
+    in_rows = shown(rows, below, low[..., 1].mT, high[..., 1].mT)
+    from_columns = 3 * (choose(right, start.view(-1, 2, 2)) + columns[:, None])
+    from_rows = 3 * (rows[:, None].long() * side)
+    return _Addresses(
+        from_columns=computed_once(torch.where(in_columns, from_columns, NOWHERE)),
+        from_rows=computed_once(torch.where(in_rows, from_rows, NOWHERE)),
+        right=computed_once(right),
+        below=computed_once(below),
+    )
+
+
+def computed_once(table: Tensor) -> Tensor:
+    """The same small table; a compiler stores it, instead of computing it anew for every pixel."""
     table = table.contiguous()
     return table.as_strided(table.shape, table.stride())
 
