@@ -1,4 +1,5 @@
 import os
+import tempfile
 
 import torch
 from hypothesis import settings
@@ -6,5 +7,7 @@ from hypothesis import settings
 # Two workers share two cores: one thread each, and the same examples on every run.
 torch.set_num_threads(1)
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+# Indexes of the tests' data sets do not belong in the user's cache.
+os.environ.setdefault("ALPHAIOU_CACHE", tempfile.mkdtemp(prefix="alphaiou-tests-"))
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

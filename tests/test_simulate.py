@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from alphaiou import box_iou
-from alphaiou.losses.spec import LossSpec
 from alphaiou.losses.simulate import (
     AREAS,
     ASPECT_RATIOS,
@@ -21,6 +20,7 @@ from alphaiou.losses.simulate import (
     descend,
     simulate,
 )
+from alphaiou.losses.spec import LossSpec
 
 # By the name of the module: ``alphaiou.losses`` may one day export the function under it.
 simulate_module = sys.modules["alphaiou.losses.simulate"]

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 
-from alphaiou.losses.spec import LossSpec
 from alphaiou.experiments.simulation import (
     load_run,
     result_path,
@@ -19,6 +18,7 @@ from alphaiou.experiments.simulation import (
 from alphaiou.experiments.simulation_plot import line_looks, nearest_picture, simulation_figure
 from alphaiou.experiments.style import save_figure
 from alphaiou.losses.simulate import SimulationResult, SimulationSettings
+from alphaiou.losses.spec import LossSpec
 
 SMALL = SimulationSettings(points=3, iterations=10)
 SPECS = [LossSpec("iou"), LossSpec("diou", 3.0)]

@@ -11,13 +11,18 @@ _PUBLIC = {
     "MODIFIERS": "losses",
     "AlphaIoULoss": "losses",
     "AlphaSchedule": "losses",
+    "DetectionDataset": "data.dataset",
+    "DetectionScores": "metrics",
     "PairGeometry": "boxes",
     "Terms": "losses",
     "Wise": "losses",
     "alpha_iou_loss": "losses",
     "box_iou": "boxes",
+    "build_detector": "detectors",
     "convert_boxes": "boxes",
+    "load_dataset": "data.layouts",
     "pairwise_iou": "boxes",
+    "perturb_boxes": "data.noise",
 }
 _MODULES = ("boxes", "losses", "properties")
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def test_a_truncated_file_is_named_with_the_way_back(tmp_path, size):
     (tmp_path / LAST).write_bytes(data[:size])
     with pytest.raises(CheckpointError, match=rf"{LAST}.*mv .*{PREVIOUS}"):
         load_checkpoint(tmp_path)
-    os.replace(tmp_path / PREVIOUS, tmp_path / LAST)
+    (tmp_path / PREVIOUS).replace(tmp_path / LAST)
     assert load_checkpoint(tmp_path).facts == {"epoch": 1}
 
 
@@ -57,7 +58,7 @@ def test_without_an_older_one_the_way_back_is_to_start_again(tmp_path):
         load_checkpoint(tmp_path)
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_leaves_the_checkpoint_as_it_was(tmp_path):
     save_checkpoint(checkpoint(1), tmp_path)
     (tmp_path / f"{LAST}.part").symlink_to("/dev/full")

@@ -18,7 +18,7 @@ class Problem:
     Attributes:
         file: The file it is in, as a path that the user can open.
         where: The place in the file ("object 3", "line 7", "annotation id 12"), "" for all of it.
-        kind: What it is, one of a small vocabulary in kebab case: "box-outside", "broken-xml", ...
+        kind: What it is, one of a small vocabulary in kebab case: "box-outside", "xml-broken", ...
         detail: The same with the values that were found.
         remedy: What to do about it.
         effect: What reading did about it.

@@ -272,6 +272,12 @@ def simulation_variants_table(record: Record) -> str:
     return markdown(["loss", *settings.values()], lines, left=1)
 
 
+def _evaluation_table(record: Record) -> str:
+    from alphaiou.experiments.score_tables import evaluation_table  # which imports this module
+
+    return evaluation_table(record)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "setup": setup_line,
     "losses": losses_table,
@@ -285,6 +291,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "agreement": agreement_table,
     "simulation": simulation_table,
     "simulation-variants": simulation_variants_table,
+    "evaluation": _evaluation_table,
     "noise": lambda record: markdown(*noise_lines(record), left=1),
     "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }
