@@ -106,8 +106,7 @@ class Scenes:
         """Whether each outline passes the border of its image."""
         corners = self.edges()[:, :, 0]
         outside = (corners < 0) | (corners > self.sizes[self.image_of_shape, None])
-        past: np.ndarray = outside.any((1, 2))
-        return past
+        return np.asarray(outside.any((1, 2)))
 
     def seen(self) -> Float64[np.ndarray, " shapes"]:
         """The share of each shape that is in the image and not covered, by 144 points of it."""

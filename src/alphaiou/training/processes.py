@@ -58,7 +58,7 @@ class Processes:
             return
         for module in model.modules():
             if hasattr(module, "mean_over_processes"):
-                module.mean_over_processes = self.average
+                module.mean_over_processes = self.average  # type: ignore[assignment]
             if isinstance(module, nn.BatchNorm2d):
                 module.forward = _SyncedNorm(module).__call__  # type: ignore
 
