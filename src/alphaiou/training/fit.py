@@ -198,6 +198,8 @@ def _detector(recipe: Recipe, train: DetectionDataset, cache: ImageCache) -> tor
         len(train.index.classes),
         box_loss=loss,
         box_gain=recipe.box_gain,
+        objectness_gain=recipe.objectness_gain,
+        class_gain=recipe.class_gain,
         objectness=recipe.objectness,
     )
     detector.postprocess = replace(detector.postprocess, nms_threshold=recipe.nms_threshold)

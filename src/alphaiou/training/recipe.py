@@ -87,6 +87,8 @@ class Recipe:
         epochs: Passes over the training images.
         seed: Decides the weights at the start, the order, the augmentation, noise and subset.
         box_gain: How much the box loss counts.
+        objectness_gain: How much the objectness loss counts.
+        class_gain: How much the class loss counts.
         objectness: What the objectness of a positive learns: ``iou`` or ``similarity``.
         noise: The rate of noise on the training boxes.
         subset: The share of the training images that is used.
@@ -109,6 +111,8 @@ class Recipe:
     epochs: int = 300
     seed: int = 0
     box_gain: float = 0.05
+    objectness_gain: float = 1.0
+    class_gain: float = 0.5
     objectness: Objectness = "iou"
     noise: float = 0.0
     subset: float = 1.0
@@ -124,7 +128,8 @@ class Recipe:
         check_choice("precision", self.precision, get_args(Precision))
         check_choice("select", self.select, get_args(Selection))
         check_choice("objectness", self.objectness, get_args(Objectness))
-        check_number("box_gain", self.box_gain)
+        for name in ("box_gain", "objectness_gain", "class_gain"):
+            check_number(name, getattr(self, name))
         for name in ("image_size", "batch_size", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
