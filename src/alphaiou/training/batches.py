@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Int
@@ -12,6 +12,8 @@ from torch import Tensor
 from alphaiou.data.augment import AugmentationSample, augment, in_order, sample_augmentation
 from alphaiou.data.batch import Batch
 from alphaiou.data.cache import ImageCache
+from alphaiou.data.dataset import DetectionDataset
+from alphaiou.data.stream import stream_batches
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 
@@ -25,6 +27,13 @@ def seed_of(*parts: object) -> int:
     """
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
+
+
+def epoch_order(images: int, length: int, seed: int, epoch: int) -> Int[Tensor, " length"]:
+    """The images of an epoch in the order of their turns: each once, then the first ones again."""
+    generator = torch.Generator().manual_seed(seed_of("order", seed, epoch))
+    order = torch.randperm(images, generator=generator)
+    return order.repeat(-(-length // images))[:length]
 
 
 class CachedBatches:
@@ -63,10 +72,9 @@ class CachedBatches:
 
     def begin_epoch(self, epoch: int) -> None:
         """Draw the order of an epoch, and seed its augmentation."""
-        generator = torch.Generator().manual_seed(seed_of("order", self.recipe.seed, epoch))
-        order = torch.randperm(len(self.cache), generator=generator)
-        self.order.copy_(order.repeat(-(-len(self.order) // len(order)))[: len(self.order)])
-        torch.manual_seed(seed_of("augmentation", self.recipe.seed, epoch))
+        seed = self.recipe.seed
+        self.order.copy_(epoch_order(len(self.cache), len(self.order), seed, epoch))
+        torch.manual_seed(seed_of("augmentation", seed, epoch))
 
     def draw(self, place: Int[Tensor, ""]) -> list[Batch]:
         """The pieces of this process's share of the batch at a place of the epoch."""
@@ -75,10 +83,7 @@ class CachedBatches:
         sample = sample_augmentation(
             len(first), len(self.cache), self.cache.side, self.recipe.augmentation, self.device
         )
-        return [
-            self._piece(first[rows], AugmentationSample(*(part[rows] for part in sample)))
-            for rows in self.shares
-        ]
+        return [self._piece(first[rows], rows_of(sample, rows)) for rows in self.shares]
 
     def _piece(self, first: Int[Tensor, " images"], sample: AugmentationSample) -> Batch:
         cache = self.cache
@@ -87,3 +92,76 @@ class CachedBatches:
             cache = cache.gather(rows.to(cache.pixels.device), self.device)
             first, sample = in_order(sample)
         return self.augment(cache, first, sample, self.recipe.augmentation, self.slots)
+
+
+class StreamedBatches:
+    """Batches decoded by worker processes as they are needed, for images that fit nowhere.
+
+    The samples have the distribution of ``CachedBatches``, though they are not the same ones: which
+    images meet in a mosaic is drawn on the host.
+
+    Args:
+        dataset: The images.
+        recipe: The run.
+        slots: Boxes that a piece of a batch can hold.
+        processes: Who computes a share of each batch.
+        device: Where batches are made.
+        workers: Processes that decode; one a core unless given.
+    """
+
+    capturable = False
+
+    def __init__(
+        self,
+        dataset: DetectionDataset,
+        recipe: Recipe,
+        *,
+        slots: int,
+        processes: Processes,
+        device: torch.device,
+        workers: int | None = None,
+    ) -> None:
+        self.dataset, self.recipe, self.slots, self.device = dataset, recipe, slots, device
+        self.shares = processes.shares(recipe.batch_size, recipe.optimisation.accumulate)
+        self.steps = -(-len(dataset) // recipe.batch_size)
+        self.workers = workers
+        self.parts: Iterator[ImageCache] = iter(())
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Start the workers on the order of an epoch, and seed its augmentation."""
+        recipe = self.recipe
+        length = self.steps * recipe.batch_size
+        order = epoch_order(len(self.dataset), length, recipe.seed, epoch)
+        batches = order.view(self.steps, recipe.batch_size)
+        own = torch.cat([batches[:, rows] for rows in self.shares], dim=1)
+        self.parts = stream_batches(
+            self.dataset,
+            own.flatten(),
+            recipe.image_size,
+            batch_size=own.shape[1] // len(self.shares),
+            device=self.device,
+            workers=self.workers,
+            generator=torch.Generator().manual_seed(seed_of("tiles", recipe.seed, epoch)),
+        )
+        torch.manual_seed(seed_of("augmentation", recipe.seed, epoch))
+
+    def draw(self, place: Int[Tensor, ""]) -> list[Batch]:
+        """The pieces of this process's share of the next batch."""
+        recipe, images = self.recipe, len(self.dataset)
+        sample = sample_augmentation(
+            recipe.batch_size, images, recipe.image_size, recipe.augmentation, self.device
+        )
+        return [
+            augment(
+                next(self.parts),
+                *in_order(rows_of(sample, rows)),
+                settings=recipe.augmentation,
+                slots=self.slots,
+            )
+            for rows in self.shares
+        ]
+
+
+def rows_of(sample: AugmentationSample, rows: slice) -> AugmentationSample:
+    """The random numbers of some samples of a batch."""
+    return AugmentationSample(*(part[rows] for part in sample))

@@ -15,11 +15,12 @@ from typing import NamedTuple, Protocol
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from alphaiou.data.batch import Batch
 from alphaiou.detectors import TargetBatch
 from alphaiou.losses import AlphaIoULoss
-from alphaiou.training.flat import FlatParameters
+from alphaiou.training.flat import CastWeights, FlatParameters
 from alphaiou.training.optimiser import MovingAverage, NesterovSGD
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
@@ -100,6 +101,7 @@ class TrainingStep:
             self.parameters,
             detector,
         )
+        self.weights = CastWeights(self.parameters, AUTOCAST.get(recipe.precision))
         self.gradient = torch.zeros_like(self.parameters.values)
         self.gradients = self.parameters.like(self.gradient)
         self.rates = rate_table(steps_per_epoch, recipe).to(device)
@@ -139,6 +141,7 @@ class TrainingStep:
         """Record the step as a CUDA graph, and leave everything as it was before."""
         if not self.capture:
             return
+        self.begin_epoch(0)
         kept = {name: tensor.clone() for name, tensor in self.state().items()}
         self.static = None if self.batches.capturable else self._draw()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -181,11 +184,11 @@ class TrainingStep:
                 getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
 
     def _losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
-        kind = AUTOCAST.get(self.recipe.precision)
-        # Casts of weights that outlive the step would go stale in a recorded one.
-        device = images.device.type
+        kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
+        # Casts that outlive the step would go stale in a recorded one.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
-            return torch.stack(list(self.detector(images, targets).values()))
+            losses = functional_call(self.detector, self.weights.by_name, (images, targets))
+        return torch.stack(list(losses.values()))
 
     def _step(self, pieces: list[Batch]) -> None:
         # A plain index would ask the host for the number.
@@ -206,10 +209,11 @@ class TrainingStep:
     def _accumulate(self, pieces: list[Batch]) -> Float[Tensor, " parts"]:
         """The gradient of all pieces into ``gradient``, and the sum of their losses."""
         totals = []
+        self.weights.refresh()
         for place, piece in enumerate(pieces):
             targets = TargetBatch(piece.image_of_box, piece.labels, piece.boxes, piece.valid)
             parts = self.losses(piece.images, targets)
-            found = torch.autograd.grad(parts.sum() * self.scale, self.parameters.views)
+            found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
             if place == 0:
                 torch._foreach_copy_(self.gradients, found)
             else:

@@ -1,0 +1,217 @@
+"""The step: what it computes, piece by piece, and that nothing depends on how it is computed."""
+
+import math
+
+import pytest
+import torch
+
+from alphaiou import AlphaIoULoss, AlphaSchedule
+from alphaiou.data.augment import Augmentation
+from alphaiou.data.cache import build_cache
+from alphaiou.data.shapes import shapes_dataset
+from alphaiou.detectors import TargetBatch, build_detector
+from alphaiou.training.batches import CachedBatches, StreamedBatches, epoch_order
+from alphaiou.training.flat import CastWeights
+from alphaiou.training.processes import Processes
+from alphaiou.training.recipe import Optimisation, Recipe
+from alphaiou.training.step import StepOptions, TrainingStep
+
+CPU, ALONE = torch.device("cpu"), Processes()
+SIDE = 64
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return shapes_dataset("train", size=SIDE, length=6)
+
+
+@pytest.fixture(scope="module")
+def cache(dataset):
+    return build_cache(dataset, SIDE)
+
+
+def recipe(**changes):
+    settings = {"detector": "yolov5n", "image_size": SIDE, "batch_size": 4, "epochs": 3}
+    return Recipe(**(settings | {"precision": "fp32"} | changes))
+
+
+def make_step(cache, recipe, *, loss=None):
+    torch.manual_seed(0)
+    detector = build_detector("yolov5n", 12, box_loss=loss or AlphaIoULoss("ciou"))
+    batches = CachedBatches(cache, recipe, slots=128, processes=ALONE, device=CPU)
+    return TrainingStep(
+        detector,
+        batches,
+        recipe,
+        steps_per_epoch=batches.steps,
+        processes=ALONE,
+        options=StepOptions(),
+    )
+
+
+def trained(step, *, steps=2):
+    step.begin_epoch(0)
+    for _ in range(steps):
+        step()
+    return step
+
+
+def test_the_loss_falls(cache):
+    quick = Optimisation(lr=0.03, warmup_steps=0, warmup_epochs=0.0)
+    step = make_step(cache, recipe(augmentation=Augmentation.none(), optimisation=quick))
+    sums = []
+    for _ in range(10):
+        trained(step)
+        sums.append(step.totals.losses.sum().item())
+    assert sums[-1] < 0.98 * sums[0]
+    assert int(step.totals.failed_step) == -1
+    assert int(step.totals.lost_boxes) == 0
+
+
+def test_two_trainings_are_equal_to_the_bit(cache):
+    first, second = (trained(make_step(cache, recipe())) for _ in range(2))
+    for name, tensor in first.state().items():
+        assert torch.equal(tensor, second.state()[name]), name
+
+
+def test_a_state_is_all_that_the_next_step_depends_on(cache):
+    one, other = trained(make_step(cache, recipe())), make_step(cache, recipe())
+    other.load_state({name: tensor.clone() for name, tensor in one.state().items()})
+    for step in (one, other):
+        step.begin_epoch(1)
+        step()
+    for name, tensor in one.state().items():
+        assert torch.equal(tensor, other.state()[name]), name
+
+
+def test_the_state_of_another_detector_is_refused(cache):
+    step = make_step(cache, recipe())
+    with pytest.raises(ValueError, match="another detector"):
+        step.load_state({"model.weights": torch.zeros(1)})
+
+
+def test_weights_cast_at_once_give_what_autocast_gives(cache):
+    cast, autocast = (make_step(cache, recipe(precision="bf16")) for _ in range(2))
+    autocast.weights = CastWeights(autocast.parameters, None)
+    assert len(cast.weights.by_name) > 50
+    assert torch.equal(trained(cast).parameters.values, trained(autocast).parameters.values)
+
+
+def test_the_gradient_is_that_of_plain_autograd(cache):
+    step = make_step(cache, recipe())
+    step.begin_epoch(0)
+    (batch,) = step.batches.draw(torch.tensor(0))
+    step._accumulate([batch])
+    step.detector.zero_grad()
+    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
+    sum(step.detector(batch.images, targets).values()).backward()
+    for mine, parameter in zip(step.gradients, step.parameters.views, strict=True):
+        torch.testing.assert_close(mine, parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_pieces_of_a_batch_add_up(cache):
+    whole = make_step(cache, recipe())
+    halves = make_step(cache, recipe(optimisation=Optimisation(accumulate=2)))
+    drawn = []
+    for step in (whole, halves):
+        step.begin_epoch(0)
+        drawn.append(step.batches.draw(torch.tensor(0)))
+    (batch,), pieces = drawn
+    assert torch.equal(batch.images, torch.cat([piece.images for piece in pieces]))
+    assert batch.valid.sum() == sum(piece.valid.sum() for piece in pieces)
+    halves._accumulate(pieces)
+    both = halves.gradient.clone()
+    alone = []
+    for piece in pieces:
+        halves._accumulate([piece])
+        alone.append(halves.gradient.clone())
+    torch.testing.assert_close(both, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_scheduled_alpha_moves(cache):
+    loss = AlphaIoULoss("iou", AlphaSchedule(1.0, 3.0))
+    scheduled = recipe(alpha_schedule=AlphaSchedule(1.0, 3.0))
+    step = make_step(cache, scheduled, loss=loss)
+    seen = []
+    for epoch in range(3):
+        step.begin_epoch(epoch)
+        for _ in range(step.steps_per_epoch):
+            step()
+            seen.append(step.alphas[0].item())
+    assert seen == pytest.approx([1.0, 1.4, 1.8, 2.2, 2.6, 3.0])
+
+
+class BrokenAfter:
+    """A box loss that is fine, and then is no number."""
+
+    def __init__(self, calls):
+        self.left = calls
+
+    def __call__(self, pred, target):
+        self.left -= 1
+        return (pred - target).abs().sum(-1) * (1.0 if self.left >= 0 else math.nan)
+
+
+def test_a_loss_that_is_no_number_changes_no_weight(cache):
+    step = make_step(cache, recipe(), loss=BrokenAfter(3))  # three layers: one good step
+    step.begin_epoch(1)
+    step()
+    before = step.parameters.values.clone()
+    step()
+    assert int(step.totals.failed_step) == step.steps_per_epoch + 1
+    assert torch.equal(step.parameters.values, before)
+    step()
+    assert torch.equal(step.parameters.values, before)
+    assert int(step.totals.failed_step) == step.steps_per_epoch + 1
+
+
+def test_an_overflow_of_fp16_halves_the_scale_and_is_no_failure(cache):
+    step = make_step(cache, recipe(precision="fp16"))
+    step.begin_epoch(0)
+    step.scale.fill_(2.0**40)
+    before, scale = step.parameters.values.clone(), step.scale.item()
+    step()
+    assert torch.equal(step.parameters.values, before)
+    assert step.scale.item() == scale / 2
+    assert int(step.totals.failed_step) == -1
+    step.scale.fill_(1.0)
+    step()
+    assert not torch.equal(step.parameters.values, before)
+
+
+def test_an_epoch_has_every_image_once_and_the_first_ones_again():
+    order = epoch_order(10, 12, seed=3, epoch=1)
+    assert sorted(order[:10].tolist()) == list(range(10))
+    assert order[10:].tolist() == order[:2].tolist()
+    assert order.tolist() != epoch_order(10, 12, seed=3, epoch=2).tolist()
+    assert len(epoch_order(3, 8, seed=0, epoch=0)) == 8
+
+
+def test_streamed_batches_have_the_images_of_cached_ones(cache, dataset):
+    """Without mosaic and colours a sample is its own image: then the two are equal."""
+    plain = recipe(augmentation=Augmentation.none())
+    cached = CachedBatches(cache, plain, slots=64, processes=ALONE, device=CPU)
+    settings = {"slots": 64, "processes": ALONE, "device": CPU, "workers": 0}
+    streamed = StreamedBatches(dataset, plain, **settings)
+    for epoch in (0, 1):
+        for batches in (cached, streamed):
+            batches.begin_epoch(epoch)
+        for place in range(cached.steps):
+            (one,), (other,) = (b.draw(torch.tensor(place)) for b in (cached, streamed))
+            assert torch.equal(one.images, other.images)
+            assert torch.equal(one.boxes, other.boxes)
+            assert torch.equal(one.labels, other.labels)
+
+
+def test_streamed_batches_train(dataset):
+    torch.manual_seed(0)
+    batches = StreamedBatches(dataset, recipe(), slots=64, processes=ALONE, device=CPU, workers=1)
+    step = TrainingStep(
+        build_detector("yolov5n", 12),
+        batches,
+        recipe(),
+        steps_per_epoch=batches.steps,
+        processes=ALONE,
+        options=StepOptions(),
+    )
+    assert trained(step).totals.losses.sum() > 0
