@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-#: The value of pixels beside a picture that is smaller than its batch.
-PADDING = 114 / 255
+#: The value of pixels beside a picture that is smaller than its batch, of 255.
+PADDING = 114
 
 Target = dict[str, Tensor]
 Detections = dict[str, Tensor]
@@ -62,26 +62,34 @@ def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Tar
     )
 
 
-def batch_images(images: Images, *, multiple: int) -> Float[Tensor, "batch 3 height width"]:
-    """Images in one batch, values from 0 to 1, grey to the right and below of the smaller ones.
+def batch_images(images: Images, *, multiple: int) -> Shaped[Tensor, "batch 3 height width"]:
+    """Images in one batch, grey to the right and below of the smaller ones.
 
     Args:
         images: A batch, or images of any sizes; bytes, or numbers from 0 to 1.
         multiple: Height and width of the batch are multiples of this.
+
+    Returns:
+        The batch: bytes if all images are, else numbers from 0 to 1.
 
     Example:
         >>> batch_images([torch.zeros(3, 30, 40, dtype=torch.uint8)], multiple=32).shape
         torch.Size([1, 3, 32, 64])
     """
     if isinstance(images, Tensor):
-        return _pad(_in_unit(images), images.shape[-2], images.shape[-1], multiple)
+        return _pad(images, images.shape[-2], images.shape[-1], multiple)
+    if any(image.is_floating_point() for image in images):
+        images = [in_unit(image) for image in images]
     height = max(image.shape[-2] for image in images)
     width = max(image.shape[-1] for image in images)
-    return torch.stack([_pad(_in_unit(image), height, width, multiple) for image in images])
+    return torch.stack([_pad(image, height, width, multiple) for image in images])
 
 
-def _in_unit(image: Tensor) -> Tensor:
-    return image if image.is_floating_point() else image.float() / 255
+def in_unit(
+    images: Shaped[Tensor, "*batch 3 height width"],
+) -> Float[Tensor, "*batch 3 height width"]:
+    """Bytes as numbers from 0 to 1; such numbers as they are."""
+    return images if images.is_floating_point() else images.float() / 255
 
 
 def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
@@ -89,4 +97,5 @@ def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
     right = -(-width // multiple) * multiple - image.shape[-1]
     if not below and not right:
         return image
-    return nn.functional.pad(image, (0, right, 0, below), value=PADDING)
+    grey = PADDING / 255 if image.is_floating_point() else PADDING
+    return nn.functional.pad(image, (0, right, 0, below), value=grey)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from alphaiou.detectors.contract import (
@@ -16,6 +16,7 @@ from alphaiou.detectors.contract import (
     TargetBatch,
     batch_images,
     batch_targets,
+    in_unit,
 )
 from alphaiou.detectors.postprocess import PostProcess
 from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, Features, Focus
@@ -65,10 +66,10 @@ class YOLOv5Network(nn.Module):
         self.head = nn.ModuleList(heads)
 
     def forward(
-        self, images: Float[Tensor, "batch 3 height width"]
+        self, images: Shaped[Tensor, "batch 3 height width"]
     ) -> list[Float[Tensor, "batch _rows _columns anchors channels"]]:
-        """The predictions of the layers at strides 8, 16 and 32."""
-        x3 = self.stage3(self.down3(self.stage2(self.down2(self.stem(images)))))
+        """The predictions of the layers at strides 8, 16 and 32, from bytes or numbers to 1."""
+        x3 = self.stage3(self.down3(self.stage2(self.down2(self.stem(in_unit(images))))))
         x4 = self.stage4(self.down4(x3))
         x5 = self.stage5(self.pool5(self.down5(x4)))
 
@@ -94,6 +95,9 @@ class YOLOv5(nn.Module):
     """
 
     anchors: Tensor
+    #: The parts that are worth compiling by themselves: the network does not depend on the loss, so
+    #: that the kernels made for one training serve the next with another loss.
+    compiled_parts = ("network", "loss")
 
     def __init__(
         self,

@@ -7,7 +7,6 @@ takes longer than running them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -112,9 +111,8 @@ class TrainingStep:
             torch.zeros((), dtype=torch.int64, device=device),
             torch.full((), -1, dtype=torch.int64, device=device),
         )
-        self.losses: Callable[[Tensor, TargetBatch], Tensor] = self._losses
         if options.compile:
-            self.losses = torch.compile(self._losses, fullgraph=True, dynamic=False)
+            compile_parts(detector)
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
         self.capture = options.capture
         self.graph: torch.cuda.CUDAGraph | None = None
@@ -183,7 +181,8 @@ class TrainingStep:
             for name in ("images", "boxes", "labels", "image_of_box", "valid", "lost"):
                 getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
 
-    def _losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
+    def losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
+        """The parts of the loss of some images."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
         # Casts that outlive the step would go stale in a recorded one.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
@@ -232,6 +231,15 @@ class TrainingStep:
         self.totals.losses.add_(parts)
         for piece in pieces:
             self.totals.lost_boxes.add_(piece.lost)
+
+
+def compile_parts(detector: nn.Module) -> None:
+    """Compile a detector's parts; one part's kernels serve all detectors that have the same."""
+    # One process may train a detector with many losses, each a version of its own.
+    torch._dynamo.config.recompile_limit = 64
+    for name in getattr(detector, "compiled_parts", ("",)):
+        part = detector.get_submodule(name)
+        part.forward = torch.compile(part.forward, fullgraph=True, dynamic=False)
 
 
 def _scheduled_alpha(module: nn.Module) -> list[Tensor]:
