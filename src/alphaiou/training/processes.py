@@ -2,14 +2,72 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from alphaiou.errors import AlphaIoUError
+
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
+
+
+class LaunchError(AlphaIoUError, ValueError):
+    """The devices or processes asked for are not there; the message says what is."""
+
+
+def device_kind(name: str) -> str:
+    """``cpu`` or ``cuda``: what is asked for, or what there is.
+
+    Raises:
+        LaunchError: A GPU is asked for, and there is none.
+    """
+    there = torch.cuda.is_available()
+    if name == "auto":
+        return "cuda" if there else "cpu"
+    if name == "cuda" and not there:
+        raise LaunchError("device cuda: torch finds no CUDA device here; take cpu")
+    return name
+
+
+def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.device]:
+    """Join the processes that torchrun has started, or start them.
+
+    Args:
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: Processes on each machine; torchrun's own number counts where it started this one.
+        nodes: Machines.
+
+    Raises:
+        LaunchError: The devices are not there.
+    """
+    from lightning.fabric import Fabric
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        devices = int(os.environ["LOCAL_WORLD_SIZE"])
+        nodes = int(os.environ["WORLD_SIZE"]) // devices
+    accelerator, strategy = device_kind(device), "ddp" if devices * nodes > 1 else "auto"
+    try:
+        fabric = Fabric(
+            accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy
+        )
+        fabric.launch()
+    except (MisconfigurationException, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise LaunchError(f"{devices} devices on {nodes} machines: {reason}") from None
+    return Processes(fabric), fabric.device
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that speaks, also before the others are joined."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() == 0
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 class Processes:
@@ -24,6 +82,10 @@ class Processes:
         self.count = fabric.world_size if fabric else 1
         self.rank = fabric.global_rank if fabric else 0
 
+    def __deepcopy__(self, _: dict[int, Any]) -> Processes:
+        """There is one set of processes, also for a copy of a model that has joined them."""
+        return self
+
     @property
     def is_first(self) -> bool:
         """Whether this process writes files and speaks."""
@@ -31,9 +93,12 @@ class Processes:
 
     def average(self, tensor: Tensor) -> Tensor:
         """The mean over all processes, in place."""
+        return self.total(tensor).div_(self.count)
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum over all processes, in place."""
         if self.count > 1:
             torch.distributed.all_reduce(tensor)
-            tensor.div_(self.count)
         return tensor
 
     def wait(self) -> None:
@@ -45,7 +110,7 @@ class Processes:
         """This process's rows of a batch, piece by piece."""
         each, rest = divmod(batch_size, pieces * self.count)
         if rest:
-            raise ValueError(
+            raise LaunchError(
                 f"batch_size must be a multiple of {pieces} pieces times {self.count} processes, "
                 f"got {batch_size}"
             )
@@ -59,8 +124,14 @@ class Processes:
         for module in model.modules():
             if hasattr(module, "mean_over_processes"):
                 module.mean_over_processes = self.average  # type: ignore[assignment]
+                # A loss goes with the images of its batch, and here it sees a share of them.
+                module.register_forward_hook(partial(_times, self.count))
             if isinstance(module, nn.BatchNorm2d):
                 module.forward = _SyncedNorm(module).__call__  # type: ignore
+
+
+def _times(count: int, _: nn.Module, __: Any, losses: dict[str, Tensor]) -> dict[str, Tensor]:  # noqa: ANN401
+    return {name: count * loss for name, loss in losses.items()}
 
 
 class _SyncedNorm:
@@ -88,6 +159,8 @@ class _SyncedNorm:
         norm = self.norm
         if norm.running_mean is None or norm.running_var is None or norm.momentum is None:
             return
+        if norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.add_(1)
         norm.running_mean.lerp_(mean, norm.momentum)
         norm.running_var.lerp_(variance * (numbers / max(1, numbers - 1)), norm.momentum)
 

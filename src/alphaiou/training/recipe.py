@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from alphaiou.boxes import check_choice
 from alphaiou.data.augment import Augmentation
+from alphaiou.detectors.build import DETECTORS
+from alphaiou.losses import KINDS
+from alphaiou.losses.formula import check_alphas
 from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
-from alphaiou.metrics.rules import RuleName
+from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
 
-Precision = Literal["bf16", "fp16", "fp32"]
+#: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.settle`).
+AUTO = "auto"
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Selection = Literal["last", "best", "best-on-test"]
 Objectness = Literal["iou", "similarity"]
 AnyRecipe = TypeVar("AnyRecipe")
@@ -27,10 +33,10 @@ class DataRecipe:
 
     Attributes:
         path: A data set of any layout, or ``shapes``.
-        train: The split to train on.
-        val: The split to score during training; none unless given.
-        test: The split to score at the end; none unless given.
-        hold_out: The share of the training images kept for ``val`` instead, when that is not given.
+        train: The split to train on; ``auto`` is trainval or train.
+        val: The split to score during training; ``auto`` is val, if there is one.
+        test: The split to score at the end; ``auto`` is test, if there is one.
+        hold_out: The share of the training images kept for ``val`` where there is none.
         difficult: ``drop`` leaves difficult boxes out of training, as the paper does.
     """
 
@@ -40,6 +46,11 @@ class DataRecipe:
     test: str | None = None
     hold_out: float = 0.0
     difficult: Literal["drop", "keep"] = "drop"
+
+    def __post_init__(self) -> None:
+        check_choice("data.difficult", self.difficult, ("drop", "keep"))
+        if not 0.0 <= self.hold_out < 1.0:
+            raise ValueError(f"data.hold_out must be from 0 to below 1, got {self.hold_out}")
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,20 @@ class Optimisation:
     ema_growth: float = 2000.0
     accumulate: int = 1
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"optimisation.{one.name} must be at least 0, got {value}")
+        for name in ("momentum", "warmup_momentum", "ema_decay"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"optimisation.{name} must be below 1, got {getattr(self, name)}")
+        for name in ("accumulate", "ema_growth"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"optimisation.{name} must be at least 1, got {getattr(self, name)}"
+                )
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -94,7 +119,8 @@ class Recipe:
         subset: The share of the training images that is used.
         augmentation: How images are changed.
         optimisation: How weights are changed.
-        precision: The arithmetic of the network; boxes and losses are always fp32.
+        precision: The arithmetic of the network; ``auto`` is bf16 on a GPU, fp32 elsewhere. Boxes
+            and losses are always fp32.
         evaluate_every: Epochs between scores on ``val``; 0 is at the end only.
         select: The weights that are kept: ``last``, ``best`` on ``val``, or ``best-on-test``, the
             paper's way.
@@ -125,16 +151,27 @@ class Recipe:
     nms_threshold: float = 0.6
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, get_args(Precision))
-        check_choice("select", self.select, get_args(Selection))
-        check_choice("objectness", self.objectness, get_args(Objectness))
+        for name, allowed in _CHOICES.items():
+            check_choice(name, getattr(self, name), allowed)
+        _check_loss(self.loss)
         for name in ("box_gain", "objectness_gain", "class_gain"):
             check_number(name, getattr(self, name))
-        for name in ("image_size", "batch_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, least in (("image_size", 1), ("batch_size", 1), ("epochs", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.image_size % 32:
             raise ValueError(f"image_size must be a multiple of 32, got {self.image_size}")
+        if self.evaluate_every < 0:
+            raise ValueError(f"evaluate_every must be at least 0, got {self.evaluate_every}")
+        if not 0.0 <= self.noise < 1.0:
+            raise ValueError(f"noise must be from 0 to below 1, got {self.noise}")
+        for name in ("subset", "nms_threshold"):
+            if not 0.0 < getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} must be above 0 and up to 1, got {getattr(self, name)}")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuse values that do not go together."""
         if self.batch_size % self.optimisation.accumulate:
             raise ValueError(
                 f"batch_size must be a multiple of optimisation.accumulate, got {self.batch_size} "
@@ -144,6 +181,23 @@ class Recipe:
             raise ValueError("select='best' needs data.val or data.hold_out to choose on")
         if self.select == "best-on-test" and self.data.test is None:
             raise ValueError("select='best-on-test' needs data.test")
+
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "detector": DETECTORS,
+    "precision": get_args(Precision),
+    "select": get_args(Selection),
+    "objectness": get_args(Objectness),
+    "rule": tuple(RULES),
+}
+
+
+def _check_loss(loss: LossSpec) -> None:
+    check_choice("loss.kind", loss.kind, tuple(KINDS))
+    try:
+        check_alphas(loss.alpha, loss.penalty_alpha)
+    except ValueError as error:
+        raise ValueError(f"loss.{error}") from None
 
 
 def recipe_hash(recipe: Recipe) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,7 @@ import torch
 
 from alphaiou import __version__
 from alphaiou.metrics import Scores
+from alphaiou.training.checkpoint import CheckpointError, write_whole
 from alphaiou.training.recipe import Recipe, recipe_hash
 
 RECORD = "record.json"
@@ -42,7 +44,7 @@ def run_record(
         "selected": recipe.select if best is None else dict(best),
         "throughput": throughput(history),
         "evaluation_seconds": evaluation_seconds,
-        "memory_bytes": torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None,
+        "memory_bytes": peak_memory(device),
         "device": device_name(device),
         "versions": versions(),
         "notes": list(notes),
@@ -56,6 +58,16 @@ def throughput(history: Sequence[Mapping[str, Any]]) -> float:
     seconds = sum(entry["seconds"] for entry in counted)
     images = sum(entry["images_per_second"] * entry["seconds"] for entry in counted)
     return float(images / seconds) if seconds else 0.0
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes in use so far: of the GPU by torch, else of the host by this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def versions() -> dict[str, str]:
@@ -77,20 +89,35 @@ def device_name(device: torch.device) -> str:
 
 
 def finished_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a run that is finished; None otherwise."""
+    """The record of a run that is finished; None otherwise.
+
+    Raises:
+        CheckpointError: There is one that is no record; the message says what to do.
+    """
     path = folder / RECORD
     if not path.exists():
         return None
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _damaged(path, f"it is no JSON ({error})") from None
+    if not isinstance(record, dict) or record.get("record") != "run":
+        raise _damaged(path, "it is not the record of a run")
     return record
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged: {why}. To write it again from the last checkpoint: rm {path}, and "
+        "run the same command again"
+    )
 
 
 def write_record(record: Mapping[str, Any], folder: Path) -> Path:
     """Write ``record.json``, whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, spare = folder / RECORD, folder / f"{RECORD}.part"
-    spare.write_text(json.dumps(_plain(record), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    spare.replace(path)
+    path = folder / RECORD
+    text = json.dumps(_plain(record), indent=1, allow_nan=False) + "\n"
+    write_whole(text.encode(), path)
     return path
 
 
