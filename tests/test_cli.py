@@ -18,7 +18,12 @@ def _eighty_columns(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--help"], ["-h"], ["curves", "-h"], ["simulate", "--help"]]
+    "arguments",
+    [
+        *([], ["--help"], ["-h"], ["curves", "-h"], ["simulate", "--help"], ["eval", "--help"]),
+        *(["data", name, "--help"] for name in ("check", "convert", "subset", "stats", "noise")),
+    ],
+    ids=" ".join,
 )
 def test_help_fits_80_columns(capsys, arguments):
     assert main(arguments) == 0

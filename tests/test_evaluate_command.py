@@ -108,6 +108,15 @@ def test_a_devkit_by_file_names(rule, tmp_path):
     assert (evaluation.scores.ap[50] == pytest.approx(1.0)) == (rule != "paper")
 
 
+def test_a_folder_called_shapes_is_not_the_drawn_set(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    index = shapes_index("val", size=64, length=3)
+    write_coco(index, Path("shapes"), images="copy")
+    Path("own.json").write_text(json.dumps(detections(index)))
+    assert run("own.json", "--data", "./shapes") == 0
+    assert json.loads(Path("runs/eval/scores.json").read_text())["data"]["images"] == 3
+
+
 def test_what_is_refused(small_set, tmp_path):
     out = ("--data", small_set, "--out", tmp_path / "out")
     good = write(tmp_path / "good.json", [])
@@ -115,8 +124,12 @@ def test_what_is_refused(small_set, tmp_path):
         run_eval(Evaluate((), small_set, out=tmp_path / "out"))
     with pytest.raises(UsageError, match="--max-detections 0: must be at least 1"):
         run(good, *out, "--max-detections", "0")
-    with pytest.raises(FileNotFoundError):
-        run(tmp_path / "none.json", *out)
+    for no_file in (tmp_path / "none.json", small_set):
+        with pytest.raises(UsageError, match=f"{no_file}: there is no such file of detections"):
+            run(no_file, *out)
+    with pytest.raises(UsageError, match="--min-score nan"):
+        run(good, *out, "--min-score", "nan")
+    assert not (tmp_path / "out").exists()
     entry = {"image_id": "no", "category_id": 1, "bbox": [0, 0, 1, 1], "score": 1}
     strange = write(tmp_path / "strange.json", [entry])
     with pytest.raises(DataError, match="none of its 1 images is in the data set"):

@@ -141,9 +141,21 @@ def test_a_broken_file_is_a_finding_too(yolo, coco):
     assert [kind for kind, _ in found(check_dataset(coco))] == ["json-broken"]
 
 
+def test_a_finding_about_a_file_names_it_once_with_its_remedy(yolo, coco):
+    (coco / "annotations/train.json").write_text('{"images": [')
+    (broken,) = check_dataset(coco).problems
+    assert broken.file == str(coco / "annotations/train.json")
+    assert broken.file not in broken.detail
+    assert broken.remedy.startswith("restore the file")
+    (yolo / "images/train").rename(yolo / "images/elsewhere")
+    (absent,) = check_dataset(yolo).problems
+    assert (absent.kind, absent.file) == ("split-unusable", str(yolo / "data.yaml"))
+    assert absent.remedy == "correct the entry, or the field path"
+
+
 def test_a_split_without_usable_images_lists_all_of_them(yolo):
     (yolo / "images/train/a.jpg").write_bytes(b"no")
-    expected = [("image-unreadable", "a.jpg"), ("split-unusable", "yolo")]
+    expected = [("image-unreadable", "a.jpg"), ("split-unusable", "data.yaml")]
     assert found(check_dataset(yolo)) == found(check_dataset(yolo, "train")) == expected
 
 

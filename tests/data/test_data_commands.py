@@ -143,6 +143,10 @@ class TestNoise:
             run("noise", coco, "--rate", rate, "--out", tmp_path / "noisy")
         assert list(tmp_path.iterdir()) == []
 
+    def test_fewer_than_no_pictures_are_refused(self, coco, tmp_path):
+        with pytest.raises(UsageError, match="--pictures -1"):
+            run("noise", coco, "--rate", 0.1, "--pictures", -1, "--out", tmp_path / "out")
+
     def test_pictures(self, coco, tmp_path):
         out = tmp_path / "noisy"
         run("noise", coco, "--rate", 0.3, "--out", out, "--images", "none", "--pictures", 3)
@@ -180,9 +184,20 @@ class TestSubset:
 
     @pytest.mark.parametrize("fraction", [0, 1.5, 0.01])
     def test_a_fraction_out_of_range_is_refused(self, coco, tmp_path, fraction):
-        with pytest.raises(UsageError, match="--fraction: fraction"):
+        with pytest.raises(UsageError, match="--fraction"):
             run("subset", coco, "--fraction", fraction, "--out", tmp_path / "part")
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["noise", "subset", "convert"])
+def test_a_folder_that_cannot_be_made(coco, tmp_path, name):
+    """The message names the folder, and nothing is left behind."""
+    (tmp_path / "file").write_text("")
+    own = {"noise": ("--rate", 0.1), "subset": ("--fraction", 0.5), "convert": ("--to", "voc")}
+    for out, why in (("file", "is a file"), ("file/sub", "cannot be made")):
+        with pytest.raises(DataError, match=rf"{out}: .*{why}"):
+            run(name, coco, *own[name], "--out", tmp_path / out)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 class TestConvert:
@@ -219,6 +234,12 @@ class TestConvert:
 
 
 class TestStats:
+    def test_a_folder_that_cannot_be_made_is_said_before_the_tables(self, coco, tmp_path, capsys):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(UsageError, match=r"--out .*file/sub: the folder cannot be made"):
+            run("stats", coco, "--out", tmp_path / "file/sub")
+        assert "median" not in capsys.readouterr().out
+
     def test_tables_pictures_and_numbers(self, coco, tmp_path, capsys):
         assert run("stats", coco, "--out", tmp_path / "stats") == 0
         index = load_dataset(coco, "train").index

@@ -109,7 +109,7 @@ class TestReading:
         assert voc_splits(outer) == ("trainval", "val")
 
     def test_no_such_split_lists_those_there_are(self, devkit):
-        with pytest.raises(DataError, match=r"'test'.*trainval, val, 2007-SPLIT"):
+        with pytest.raises(DataError, match=r"'test'.*trainval, val; .*2007-train"):
             read_voc(devkit, "test")
 
     def test_no_devkit(self, tmp_path):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from alphaiou.cli.data.opening import NewFolder
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 class Evaluate:
     """Score detections in COCO's format, several files side by side.
 
-    PREDICTIONS.json is [{"image_id", "category_id", "bbox": [x, y, w, h], "score"}, ...]. Images
-    are named by their number or their file name, categories by number or name. Of several files
-    the first is the baseline, and the table shows the improvement of the others over it.
+    A file is [{"image_id", "category_id", "bbox": [x, y, w, h], "score"}, ...]:
+    - images are named by their number or their file name
+    - categories by their number or their name
+    - of several files the first is the baseline, which the others improve on
 
     Prints a table and writes to --out:
     - scores.json                  all numbers, class by class too
@@ -30,23 +33,35 @@ class Evaluate:
     """
 
     predictions: Annotated[
-        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PREDICTIONS.json ...")
+        tuple[Path, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="PREDICTIONS.json ...", help_behavior_hint="(required)"),
     ]
     """Files of detections, the baseline first."""
 
-    data: Path
-    """The data set they were made on: a VOC devkit, COCO JSON or YOLO layout."""
+    data: Annotated[str, tyro.conf.arg(metavar="PATH")]
+    """The data set they were made on: a folder, an annotation file, or shapes."""
 
-    split: str = "val"
+    split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "val"
     """Its split."""
 
     rule: Literal["coco", "paper", "voc", "voc07"] = "coco"
-    """coco; paper: as coco, difficult boxes dropped, 300 detections; voc: since 2010; voc07."""
+    """paper: as coco, without difficult boxes, 300 detections; voc: since 2010; voc07: before."""
 
-    max_detections: int | None = None
-    """Detections of a class that count in an image: 100 (coco), 300 (paper) or all (voc)."""
+    max_detections: Annotated[
+        int | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(
+            metavar="INT", help_behavior_hint="(default: 100, of paper 300, of voc and voc07 all)"
+        ),
+    ] = None
+    """Detections of a class that count in an image."""
 
-    min_score: float | None = None
+    min_score: Annotated[
+        float | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: take all)"),
+    ] = None
     """Leave lower scores out of the IoU distribution."""
 
     per_class: bool = False
@@ -55,24 +70,20 @@ class Evaluate:
     json: bool = False
     """Print scores.json instead of the tables."""
 
-    out: Path = Path("runs/eval")
-    """Folder to write to."""
+    out: NewFolder = Path("runs/eval")
 
 
 def run_eval(command: Evaluate) -> int:
     """Score every file, then print the tables and write the numbers and the figures."""
     from rich.console import Console
 
-    from alphaiou.cli import UsageError
+    from alphaiou.cli.data.opening import make_folder
     from alphaiou.data.layouts import load_dataset
     from alphaiou.experiments.evaluation import evaluate_files, summary, write_results
 
-    if not command.predictions:
-        raise UsageError("alphaiou eval: give a file of detections, or several")
-    if command.max_detections is not None and command.max_detections < 1:
-        raise UsageError(f"--max-detections {command.max_detections}: must be at least 1")
-    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    _check_arguments(command)
     index = load_dataset(command.data, command.split).index
+    make_folder(command.out)
     evaluations = evaluate_files(
         command.predictions,
         index,
@@ -91,6 +102,22 @@ def run_eval(command: Evaluate) -> int:
     return 0
 
 
+def _check_arguments(command: Evaluate) -> None:
+    import math
+
+    from alphaiou.cli import UsageError
+
+    if not command.predictions:
+        raise UsageError("eval: give a file of detections, or several")
+    for path in command.predictions:
+        if not path.is_file():
+            raise UsageError(f"{path}: there is no such file of detections")
+    if command.max_detections is not None and command.max_detections < 1:
+        raise UsageError(f"--max-detections {command.max_detections}: must be at least 1")
+    if command.min_score is not None and math.isnan(command.min_score):
+        raise UsageError("--min-score nan: must be a number")
+
+
 def _print_tables(
     evaluations: Sequence[Evaluation], console: Console, title: str, per_class: bool
 ) -> None:
@@ -98,6 +125,9 @@ def _print_tables(
     from alphaiou.metrics import comparison_rows
 
     console.print(title, highlight=False, soft_wrap=True)
+    for one in evaluations:
+        text = f"{one.name}: {one.scores.num_detections:,} detections"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     scores = {one.name: one.scores for one in evaluations}
     rows = comparison_rows({name: one.as_dict() for name, one in scores.items()})
     console.print(comparison_table(rows, "average precision, %"))

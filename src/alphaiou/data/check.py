@@ -16,7 +16,7 @@ from alphaiou.data.image_files import ImageFiles
 from alphaiou.data.images import ImageError, decode_image, image_size
 from alphaiou.data.index import DetectionIndex, Layout
 from alphaiou.data.layouts import load_dataset, recognise, split_names
-from alphaiou.data.problems import DataError, Problem
+from alphaiou.data.problems import BrokenFileError, DataError, Problem
 from alphaiou.data.strays import stray_labels
 
 _BROKEN: dict[Layout, str] = {"coco": "json-broken", "yolo": "yaml-broken"}
@@ -128,9 +128,15 @@ def _splits(
 
 
 def _unusable(path: str | Path, where: str, layout: Layout, error: DataError) -> Problem:
-    nothing = isinstance(error, NothingUsableError)
-    kind = "split-unusable" if nothing else _BROKEN.get(layout, "split-unusable")
-    return Problem(str(path), where, kind, str(error), "correct the file it names", "file left out")
+    """The finding of an error, which reads FILE: REASON; REMEDY."""
+    kind = _BROKEN[layout] if isinstance(error, BrokenFileError) else "split-unusable"
+    file, _, text = str(error).partition(": ")
+    if not os.path.exists(file):  # noqa: PTH110 - it never raises, whatever the name
+        file, text = str(path), str(error)
+    detail, _, remedy = text.rpartition("; ")
+    if not detail:
+        detail, remedy = text, "correct the file"
+    return Problem(file, where, kind, detail, remedy, "file left out")
 
 
 def _check_images(
@@ -175,7 +181,7 @@ def _check_image(image: _Image, *, decode: bool) -> Problem | None:
             width, height = image_size(data, where)
     except ImageError as error:
         remedy = "copy it again, or remove it from the list and its labels"
-        return Problem(where, "", error.kind, error.why, remedy)
+        return Problem(where, "", error.kind, error.why.removesuffix("; copy it again"), remedy)
     except DataError as error:
         return Problem(where, "", "image-unreadable", str(error), "put a readable image there")
     if (width, height) == (image.width, image.height):

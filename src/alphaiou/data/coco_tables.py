@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from alphaiou.data.json_stream import Run, parse_run, stream_arrays
-from alphaiou.data.problems import DataError, Effect, Problem
+from alphaiou.data.problems import BrokenFileError, Effect, Problem
 
 Id = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 Pixels = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
@@ -129,7 +129,7 @@ def read_tables(path: Path) -> CocoTables:
         else:
             tables.categories += usable
     if absent := [f'"{key}"' for key in LISTS if key not in counts]:
-        raise DataError(
+        raise BrokenFileError(
             f"{path}: there is no list {' and no list '.join(absent)}; a COCO file of boxes has "
             '"images", "annotations" and "categories"'
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alphaiou.data.derived import WritableLayout, fingerprint, write_index, write_once
+from alphaiou.data.derived import WritableLayout, made_of, source_of, write_index, write_once
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.safe_write import Placing
 
@@ -37,17 +37,9 @@ def convert_splits(
         for index in splits:
             write_index(index, folder, to, images=images)
 
-    made = {
-        "layout": to,
-        "images": images,
-        "splits": [index.split for index in splits],
-        "fingerprint": fingerprint(splits),
-    }
-    about = {
-        "source": str(splits[0].root) if splits else "",
-        "lost": {index.split: lost_in(index, to) for index in splits},
-    }
-    return write_once(out, CONVERSION_RECORD, made, about, write)
+    lost = {index.split: lost_in(index, to) for index in splits}
+    about = {"source": source_of(splits), "lost": lost}
+    return write_once(out, CONVERSION_RECORD, made_of(splits, to, images), about, write)
 
 
 def lost_in(index: DetectionIndex, layout: WritableLayout) -> dict[str, int]:

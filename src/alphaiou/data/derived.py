@@ -57,6 +57,8 @@ def write_once(
     there = read_derived(out, record)
     if there is not None and {key: there.get(key) for key in made} == made:
         return False
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: is a file; give a folder to write to")
     if there is not None or (out.exists() and any(out.iterdir())):
         raise DataError(f"{out}: {_difference(made, there)}; write to another folder, or remove it")
     with writing_folder(out) as folder:
@@ -64,6 +66,23 @@ def write_once(
         content = {**made, **about, "version": __version__}
         (folder / record).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return True
+
+
+def made_of(
+    splits: Sequence[DetectionIndex], layout: WritableLayout, images: Placing
+) -> dict[str, Any]:
+    """What any data set follows from that is made of others."""
+    return {
+        "layout": layout,
+        "images": images,
+        "splits": [index.split for index in splits],
+        "fingerprint": fingerprint(splits),
+    }
+
+
+def source_of(splits: Sequence[DetectionIndex]) -> str:
+    """Where the splits are, for a record; the same content elsewhere would do as well."""
+    return str(splits[0].root) if splits else ""
 
 
 def read_derived(folder: Path, record: str) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 
 from alphaiou.data.image_files import open_file, reason
-from alphaiou.data.problems import DataError
+from alphaiou.data.problems import BrokenFileError, DataError
 
 BLOCK_BYTES = 4 << 20
 # Beyond these it is no file of annotations, and reading it would take too much memory or time.
@@ -93,9 +93,10 @@ def parse_run(path: Path, run: Run) -> list[Any]:
     return elements
 
 
-def broken(path: Path, offset: int, reason: str) -> DataError:
+def broken(path: Path, offset: int, reason: str) -> BrokenFileError:
     """The error for a file that is not JSON."""
-    return DataError(f"{path}: byte {max(offset, 0):,}: broken JSON: {reason}; {REMEDY}")
+    text = f"{path}: byte {max(offset, 0):,}: broken JSON: {reason}; {REMEDY}"
+    return BrokenFileError(text)
 
 
 class _Document:
@@ -140,7 +141,7 @@ class _Document:
         token = self._token()
         if token != b"[":
             found = token[:40].decode(errors="replace")
-            raise DataError(
+            raise BrokenFileError(
                 f'{self.path}: "{key}" must be a list, found {found} at byte {self.offset:,}; '
                 "see the COCO data format for what belongs there"
             )
@@ -227,7 +228,7 @@ class _Document:
         self.text = self.text[count:]
         self.offset += count
 
-    def _broken(self, reason: str) -> DataError:
+    def _broken(self, reason: str) -> BrokenFileError:
         return broken(self.path, self.offset, reason)
 
 

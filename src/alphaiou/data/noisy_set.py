@@ -9,8 +9,9 @@ from pathlib import Path
 
 from alphaiou.data.derived import (
     WritableLayout,
-    fingerprint,
+    made_of,
     read_derived,
+    source_of,
     write_index,
     write_once,
 )
@@ -68,19 +69,12 @@ def write_noisy_set(
             write_index(noisy_split, folder, layout, images=images)
             write_index(clean_split, folder / CLEAN_FOLDER, layout, images="none")
 
-    made = {
-        "rate": rate,
-        "seed": seed,
-        "layout": layout,
-        "images": images,
-        "splits": [index.split for index in splits],
-        "fingerprint": fingerprint(splits),
-    }
+    made = {"rate": rate, "seed": seed, **made_of(splits, layout, images)}
     means = {
         index.split: {name: _or_null(value) for name, value in iou._asdict().items()}
         for index, iou in zip(splits, ious, strict=True)
     }
-    about = {"source": str(splits[0].root) if splits else "", "mean_iou": means}
+    about = {"source": source_of(splits), "mean_iou": means}
     return NoisySet(noisy, ious, write_once(out, NOISE_RECORD, made, about, write))
 
 

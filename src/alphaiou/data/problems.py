@@ -40,6 +40,10 @@ class DataError(AlphaIoUError, ValueError):
     """A data set, or a file of it, cannot be used; the message names the file and the remedy."""
 
 
+class BrokenFileError(DataError):
+    """A file is not written as its format asks."""
+
+
 def left_out(problems: Iterable[Problem]) -> str:
     """How many boxes, images and files were left out, and why; "" when nothing was.
 

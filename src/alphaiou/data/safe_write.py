@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from alphaiou.data.image_files import FolderImages, ImageFiles, stays_inside
+from alphaiou.data.image_files import FolderImages, ImageFiles, reason, stays_inside
 from alphaiou.data.problems import DataError
 
 #: How the images come into a written data set: by hard link (a copy where that cannot be), by
@@ -35,12 +35,12 @@ def writing_folder(out: Path, *, may_change: Collection[str] = ()) -> Iterator[P
         ...     _ = (folder / "a.txt").write_text("a")
         >>> Path("set/a.txt").read_text()
         'a'
+
+    Raises:
+        DataError: The folder cannot be made, or a file of it would be overwritten.
     """
     out = Path(os.path.abspath(out))  # noqa: PTH100 - resolve() would follow a link that is `out`
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True
-    ) as hidden:
+    with _beside(out) as hidden:
         folder = Path(hidden) / "new"  # inside, so that its mode follows the umask
         folder.mkdir()
         yield folder
@@ -48,6 +48,18 @@ def writing_folder(out: Path, *, may_change: Collection[str] = ()) -> Iterator[P
             _add(folder, out, may_change)
         else:
             folder.replace(out)
+
+
+def _beside(out: Path) -> tempfile.TemporaryDirectory[str]:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(
+            dir=out.parent, prefix=f".{out.name}.", ignore_cleanup_errors=True
+        )
+    except OSError as error:
+        raise DataError(
+            f"{out}: the folder cannot be made: {reason(error)}; write somewhere else"
+        ) from None
 
 
 def write_file(path: Path, content: str | bytes) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from alphaiou.data.derived import WritableLayout, fingerprint, write_index, write_once
+from alphaiou.data.derived import WritableLayout, made_of, source_of, write_index, write_once
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.safe_write import Placing
 from alphaiou.data.seeding import image_bytes
@@ -83,16 +83,6 @@ def write_subset(
         for part in parts:
             write_index(part, folder, layout, images=images)
 
-    made = {
-        "fraction": fraction,
-        "seed": seed,
-        "layout": layout,
-        "images": images,
-        "splits": [index.split for index in splits],
-        "fingerprint": fingerprint(splits),
-    }
-    about = {
-        "source": str(splits[0].root) if splits else "",
-        "taken": {part.split: len(part) for part in parts},
-    }
+    made = {"fraction": fraction, "seed": seed, **made_of(splits, layout, images)}
+    about = {"source": source_of(splits), "taken": {part.split: len(part) for part in parts}}
     return parts, write_once(out, SUBSET_RECORD, made, about, write)

@@ -122,8 +122,12 @@ def _lists_of_split(root: Path, years: list[Path], split: str) -> list[Path]:
     for year in years:
         if of_year in (year.name, year.name.removeprefix("VOC")) and rest in _lists(year):
             return [_lists(year)[rest]]
-    there = [*voc_splits(root), *(f"{year.name.removeprefix('VOC')}-SPLIT" for year in years)]
-    raise DataError(f"{root}: has no split {split!r}; there are: {', '.join(there)}")
+    there = voc_splits(root)
+    first = years[0].name.removeprefix("VOC")
+    raise DataError(
+        f"{root}: has no split {split!r}; there are: {', '.join(there)}; "
+        f"of one year alone: {first}-{there[0] if there else 'train'} and the like"
+    )
 
 
 def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> set[Path]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from alphaiou.data.image_files import file_names, read_limited, reason
-from alphaiou.data.problems import DataError
+from alphaiou.data.problems import BrokenFileError, DataError
 
 CONFIG_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 LARGEST_FILE = 1 << 20
@@ -146,17 +146,19 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         data = read_limited(path, LARGEST_FILE)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be used: {reason(error)}") from None
+        raise BrokenFileError(f"{path}: cannot be used: {reason(error)}") from None
     try:
         _refuse_tricks(path, data)
         content = yaml.load(data, Loader=_LOADER)
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, DataError):
             raise
-        problem = " ".join(str(error).split())
-        raise DataError(f"{path}: is not YAML ({problem}); correct the file") from None
+        problem = " ".join(str(error).replace('in "<byte string>", ', "").split())
+        raise BrokenFileError(f"{path}: is not YAML ({problem}); correct the file") from None
     if not isinstance(content, dict):
-        raise DataError(f"{path}: needs the fields train, val and names; it holds something else")
+        raise BrokenFileError(
+            f"{path}: needs the fields train, val and names; it holds something else"
+        )
     return content
 
 
@@ -165,15 +167,19 @@ def _refuse_tricks(path: Path, data: bytes) -> None:
     depth = 0
     for event in yaml.parse(data, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise DataError(f"{path}: uses anchors or aliases, which are refused; write values out")
+            raise BrokenFileError(
+                f"{path}: uses anchors or aliases, which are refused; write values out"
+            )
         if getattr(event, "tag", None):
-            raise DataError(f"{path}: uses the tag {event.tag!r}, which is refused; remove it")
+            raise BrokenFileError(
+                f"{path}: uses the tag {event.tag!r}, which is refused; remove it"
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEEPEST_NESTING:
-            raise DataError(f"{path}: is nested too deeply; it needs a mapping of fields")
+            raise BrokenFileError(f"{path}: is nested too deeply; it needs a mapping of fields")
 
 
 def _classes(path: Path, content: dict[str, Any]) -> tuple[str, ...]:
@@ -181,16 +187,18 @@ def _classes(path: Path, content: dict[str, Any]) -> tuple[str, ...]:
     if isinstance(names, dict):
         by_number = {int(key): name for key, name in names.items() if str(key).isdecimal()}
         if sorted(by_number) != list(range(len(names))):
-            raise DataError(f"{path}: names: the keys must be the numbers 0 to {len(names) - 1}")
+            raise BrokenFileError(
+                f"{path}: names: the keys are not the numbers 0 to {len(names) - 1}; correct them"
+            )
         names = [by_number[number] for number in sorted(by_number)]
     if names is None and isinstance(count, str) and count.isdecimal() and int(count) < 1 << 16:
         names = [f"class {number}" for number in range(int(count))]
     if not isinstance(names, list) or not names:
-        raise DataError(f"{path}: names: list the names of the classes")
+        raise BrokenFileError(f"{path}: names: is no list; write the names of the classes there")
     if not all(isinstance(name, str) for name in names):
-        raise DataError(f"{path}: names: every name must be a text")
+        raise BrokenFileError(f"{path}: names: holds what is no name; write texts")
     if count is not None and count != str(len(names)):
-        raise DataError(
+        raise BrokenFileError(
             f"{path}: nc: is {count!r}, but names has {len(names)}; correct one of them"
         )
     return tuple(names)
@@ -217,5 +225,5 @@ def _exists(path: Path) -> bool:
 
 def _text(path: Path, field: str, value: object) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{path}: {field}: must be a path")
+        raise BrokenFileError(f"{path}: {field}: is no path; write one, or remove the field")
     return "" if value in _NOTHING else value

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from alphaiou.cli.data.opening import SetPath
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -23,18 +25,27 @@ SHOWN = 5
 class DataCheck:
     """List everything that is wrong in a data set, with file, place and remedy.
 
-    Reads the annotations and opens every image. The exit code is 0 if nothing is wrong, 1 if
-    anything is. YOLO images without a label file are listed, but nothing is wrong with them: they
-    are images without objects.
+    Reads the annotations and decodes every image.
+
+    The exit code is 0 if nothing is wrong, 1 if anything is.
+
+    YOLO images without a label file are listed, but that is not wrong.
     """
 
-    path: Annotated[str, tyro.conf.Positional]
-    """The data set: a folder, an annotation file, or shapes."""
+    path: SetPath
 
-    split: str | None = None
-    """The split to check; all of them unless given."""
+    split: Annotated[
+        str | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(metavar="SPLIT", help_behavior_hint="(default: all of them)"),
+    ] = None
+    """The split to check."""
 
-    layout: Literal["voc", "coco", "yolo"] | None = None
+    layout: Annotated[
+        Literal["voc", "coco", "yolo"] | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(help_behavior_hint="(default: recognised)"),
+    ] = None
     """The layout, where the files could be of more than one."""
 
     json: bool = False
@@ -46,8 +57,12 @@ class DataCheck:
     no_decode: bool = False
     """Read the headers of images only; those that are cut off go unnoticed."""
 
-    workers: int | None = None
-    """Threads that open images; one a core unless given."""
+    workers: Annotated[
+        int | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: one a core)"),
+    ] = None
+    """Threads that open images."""
 
 
 def run_data_check(command: DataCheck) -> int:
@@ -106,7 +121,13 @@ def _print(report: Report, console: Console, *, shown: int | None) -> None:
         console.print(_printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
     for split in report.splits:
-        counts = f"{split.images:,} images, {split.boxes:,} boxes, {split.classes} classes"
+        counts = ", ".join(
+            (
+                _counted(split.images, "image"),
+                _counted(split.boxes, "box", "boxes"),
+                _counted(split.classes, "class", "classes"),
+            )
+        )
         line(f"{report.path} ({report.layout} layout, split {split.split}): {counts}")
     for kind, count in report.counts.items():
         found = [problem for problem in report.problems if problem.kind == kind]
@@ -134,10 +155,14 @@ def _conclusion(report: Report) -> str:
 
     if not report.problems:
         return "nothing is wrong"
-    total = f"\n{len(report.problems):,} findings"
+    total = "\n" + _counted(len(report.problems), "finding")
     if report.ok:
-        return f"{total}, none of them wrong"
+        return f"{total}, nothing is wrong"
     return f"{total}; {left_out(report.problems) or 'nothing is left out for them'}"
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _printable(text: str) -> str:

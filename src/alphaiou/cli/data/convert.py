@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
+
+from alphaiou.cli.data.opening import AllSplits, NewFolder, NewImages, SetPath
 
 
 @dataclass(frozen=True)
 class DataConvert:
     """Write a data set in another layout.
 
-    Boxes keep their exact place. What the layout cannot hold is counted and said: YOLO has no
-    crowds, difficult or truncated objects, VOC no crowds, and neither has numbers or areas.
+    Boxes keep their exact place; what the new layout cannot hold is counted:
+    - YOLO has no crowds, no difficult and no truncated objects
+    - VOC has no crowds
+    - neither has numbers of images and boxes, or areas
     """
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
-    """The data set: a folder, an annotation file, or shapes."""
+    path: SetPath
 
     to: Literal["voc", "coco", "yolo"]
     """The layout to write."""
 
-    out: Path
-    """Folder to write to."""
+    out: NewFolder
 
-    split: tuple[str, ...] = ()
-    """Splits to convert; all of them unless given."""
+    split: AllSplits = ()
 
-    without: tuple[Literal["crowd", "difficult"], ...] = ()
-    """Leave these boxes out."""
+    without: Annotated[
+        tuple[Literal["crowd", "difficult"], ...],
+        tyro.conf.arg(help_behavior_hint="(default: leave out none)"),
+    ] = ()
+    """Boxes to leave out."""
 
-    images: Literal["link", "copy", "none"] = "link"
-    """How the images get there: by hard link (a copy where that cannot be), copied, or not."""
+    images: NewImages = "link"
 
 
 def run_data_convert(command: DataConvert) -> int:

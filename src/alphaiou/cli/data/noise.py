@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+from alphaiou.cli.data.opening import NewFolder, NewImages, NewLayout, SetPath
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,36 +21,33 @@ if TYPE_CHECKING:
 class DataNoise:
     """Write a data set with the paper's noise on every box.
 
-    Centre and sides move by up to the rate times the side; the box stays inside the image. The
-    noise of a box depends on the seed, the image's name and its place among the boxes alone.
+    Centre and sides move by up to the rate times the side, inside the image.
+
+    It depends on the seed, the image's name and the place among its boxes alone.
 
     Writes to --out:
     - the noisy splits, in the layout of the input or in --layout
-    - clean/                        their clean annotations, for audit
-    - noise.json                    rate, seed, source, mean IoU to the clean boxes
-    - pictures/noisy_boxes.png, .svg   with --pictures
+    - clean/       their clean annotations, for audit
+    - noise.json   rate, seed, source, mean IoU to the clean boxes
+    - pictures/    noisy_boxes.png and .svg, with --pictures
     """
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
-    """The data set: a folder, an annotation file, or shapes."""
+    path: SetPath
 
     rate: float
-    """The rate of the noise, from 0 up to but without 1; the paper takes 0.1, 0.2 and 0.3."""
+    """The rate of the noise, from 0 to below 1; the paper takes 0.1, 0.2 and 0.3."""
 
-    out: Path
-    """Folder to write to."""
+    out: NewFolder
 
     seed: int = 0
     """Seed of the noise."""
 
-    split: tuple[str, ...] = ("train",)
-    """Splits to put noise on; others are not written, for clean boxes are to be tested on."""
+    split: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPLIT ...")] = ("train",)
+    """Splits to put noise on; others are not written: test on clean boxes."""
 
-    layout: Literal["voc", "coco", "yolo"] | None = None
-    """The layout to write; that of the input unless given."""
+    layout: NewLayout = None
 
-    images: Literal["link", "copy", "none"] = "link"
-    """How the images get there: by hard link (a copy where that cannot be), copied, or not."""
+    images: NewImages = "link"
 
     pictures: int = 0
     """Draw so many images of the first split with clean and with noisy boxes."""
@@ -70,6 +69,8 @@ def run_data_noise(command: DataNoise) -> int:
         check_rate(command.rate)
     except ValueError as error:
         raise UsageError(f"--rate: {error}") from None
+    if command.pictures < 0:
+        raise UsageError(f"--pictures {command.pictures}: must be 0 or more")
     if not command.force:
         refuse_noisy(Path(command.path))
     console = Console()

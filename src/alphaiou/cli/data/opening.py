@@ -1,16 +1,54 @@
-"""What the commands over data sets share: opening splits, and saying what was done."""
+"""What the commands over data sets share: options, opening splits, saying what was done."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from alphaiou.data.derived import WritableLayout
     from alphaiou.data.index import DetectionIndex
+
+#: The data set that a command reads.
+SetPath = Annotated[
+    str,
+    tyro.conf.Positional,
+    tyro.conf.arg(
+        metavar="PATH",
+        help="The data set: a folder, an annotation file, or shapes, which is drawn.",
+    ),
+]
+
+#: The splits of it, all of them by default.
+AllSplits = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(
+        metavar="SPLIT ...", help="Splits to take.", help_behavior_hint="(default: all of them)"
+    ),
+]
+
+#: The layout of a set that is made of another one.
+NewLayout = Annotated[
+    Literal["voc", "coco", "yolo"] | None,
+    tyro.conf.DisallowNone,
+    tyro.conf.arg(help="The layout to write.", help_behavior_hint="(default: that of PATH)"),
+]
+
+#: What becomes of the images.
+NewImages = Annotated[
+    Literal["link", "copy", "none"],
+    tyro.conf.arg(
+        help="How the images get there: hard links (copies where that cannot be), copies, or not."
+    ),
+]
+
+#: Where a new set goes.
+NewFolder = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Folder to write to.")]
 
 
 def open_splits(path: str, names: Sequence[str], console: Console) -> list[DetectionIndex]:
@@ -24,6 +62,20 @@ def open_splits(path: str, names: Sequence[str], console: Console) -> list[Detec
         if left_out(index.problems):  # how many and why is in the log
             console.print(f"alphaiou data check {path} lists what was left out", soft_wrap=True)
     return splits
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder that a command writes to, before it does the work.
+
+    Raises:
+        UsageError: It cannot be made.
+    """
+    from alphaiou.cli import UsageError
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {out}: the folder cannot be made: {error.strerror}") from None
 
 
 def layout_to_write(

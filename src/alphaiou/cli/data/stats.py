@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
+from alphaiou.cli.data.opening import AllSplits, NewFolder, SetPath
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,32 +23,30 @@ class DataStats:
     """Count and measure the boxes of a data set.
 
     Prints tables and writes to --out, in a folder for each split:
-    - boxes.png, .svg     sizes, aspect ratios, boxes per image, and a map of the centres
+    - boxes.png, .svg     sizes, aspect ratios, boxes per image, centres
     - classes.png, .svg   boxes of each class
     - stats.json          all numbers
     """
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
-    """The data set: a folder, an annotation file, or shapes."""
+    path: SetPath
 
-    split: tuple[str, ...] = ()
-    """Splits to look at; all of them unless given."""
+    split: AllSplits = ()
 
-    out: Path = Path("runs/stats")
-    """Folder to write to."""
+    out: NewFolder = Path("runs/stats")
 
 
 def run_data_stats(command: DataStats) -> int:
     """Print the tables, and write the pictures and the numbers."""
     from rich.console import Console
 
-    from alphaiou.cli.data.opening import open_splits
+    from alphaiou.cli.data.opening import make_folder, open_splits
     from alphaiou.data.safe_write import write_file
     from alphaiou.data.stats import dataset_stats
     from alphaiou.experiments.data_figures import save_stats_figures
 
     console = Console()
     splits = open_splits(command.path, command.split, console)
+    make_folder(command.out)
     all_stats = [dataset_stats(index) for index in splits]
     for table in (_overview(all_stats), _spreads(all_stats), _classes(all_stats)):
         console.print(table)
@@ -131,7 +129,12 @@ def _table(first: str, numbers: Sequence[str], *texts: str) -> Table:
 def _cells(spread: Spread | None) -> list[str]:
     from dataclasses import astuple
 
-    return ["–"] * 6 if spread is None else [f"{value:.3g}" for value in astuple(spread)]
+    return ["–"] * 6 if spread is None else [_number(value) for value in astuple(spread)]
+
+
+def _number(value: float) -> str:
+    """With three figures, two where a third would not fit into the table."""
+    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:,.3g}"
 
 
 def _shares(sizes: SizeCounts) -> str:

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
+
+from alphaiou.cli.data.opening import NewFolder, NewImages, NewLayout, SetPath
 
 
 @dataclass(frozen=True)
 class DataSubset:
     """Write a seeded part of a data set; smaller parts lie inside larger ones."""
 
-    path: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PATH")]
-    """The data set: a folder, an annotation file, or shapes."""
+    path: SetPath
 
     fraction: float
     """Share of the images to take, such as 0.25."""
 
-    out: Path
-    """Folder to write to."""
+    out: NewFolder
 
     seed: int = 0
     """Another seed takes other images."""
 
-    split: tuple[str, ...] = ("train",)
+    split: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SPLIT ...")] = ("train",)
     """Splits to take a part of; others are not written."""
 
-    layout: Literal["voc", "coco", "yolo"] | None = None
-    """The layout to write; that of the input unless given."""
+    layout: NewLayout = None
 
-    images: Literal["link", "copy", "none"] = "link"
-    """How the images get there: by hard link (a copy where that cannot be), copied, or not."""
+    images: NewImages = "link"
 
 
 def run_data_subset(command: DataSubset) -> int:
@@ -44,6 +41,8 @@ def run_data_subset(command: DataSubset) -> int:
     from alphaiou.data.problems import DataError
     from alphaiou.data.subset import write_subset
 
+    if not 0 < command.fraction <= 1:
+        raise UsageError(f"--fraction {command.fraction:g}: must be above 0 and at most 1")
     console = Console()
     splits = open_splits(command.path, command.split, console)
     layout = layout_to_write(splits, command.layout)
