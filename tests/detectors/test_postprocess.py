@@ -25,6 +25,7 @@ def reference(boxes, scores, settings, size):
     return clip_boxes_to_image(box[kept], size), score[kept], label[kept]
 
 
+@pytest.mark.parametrize("first", [3, 60, 100_000])
 @pytest.mark.parametrize("at_once", [1, 700, 100_000])
 @pytest.mark.parametrize(
     "settings",
@@ -35,7 +36,8 @@ def reference(boxes, scores, settings, size):
         PostProcess(0.99999),
     ],
 )
-def test_is_that_of_each_image_alone(settings, at_once, monkeypatch):
+def test_is_that_of_each_image_alone(settings, at_once, first, monkeypatch):
+    monkeypatch.setattr(postprocess, "FIRST_CANDIDATES", first)
     monkeypatch.setattr(postprocess, "CANDIDATES_AT_ONCE", at_once)
     boxes, scores = random_predictions()
     scores[2] = 0.0  # an image without candidates among the others

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int32, Int64, UInt8
+from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 from alphaiou.data.cache_memory import choose_device
-from alphaiou.data.cached_image import CachedImage, load_image
+from alphaiou.data.cached_image import CachedImage
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, Problem
 
 if TYPE_CHECKING:
     from alphaiou.data.dataset import DetectionDataset
+
+#: Images that go from a decoding process to the cache at once.
+IMAGES_AT_ONCE = 32
+#: Starting a process takes as long as decoding about so many images.
+IMAGES_WORTH_A_WORKER = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +68,10 @@ class ImageCache:
         """
         return self._each(lambda tensor: _move(tensor[rows], device))
 
+    def without_pixels(self, rows: Bool[Tensor, " images"]) -> ImageCache:
+        """What is known of some images, but for what they show."""
+        return replace(self._each(lambda tensor: tensor[rows]), pixels=self.pixels[:0])
+
     def to(self, device: torch.device | str) -> ImageCache:
         """The same cache on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
@@ -99,8 +107,8 @@ def build_cache(
         device: Where training runs.
         memory_limit: How many bytes the pixels may take on the device; half of what is free there
             unless given.
-        workers: How many threads decode; one a core unless given.
-        on_progress: Called with the number of images done, from the calling thread.
+        workers: How many processes decode: one a core unless given, none for few images.
+        on_progress: Called with the number of images done.
 
     Raises:
         DataError: The pixels fit nowhere, or no image can be read.
@@ -111,6 +119,8 @@ def build_cache(
         >>> tuple(cache.pixels.shape), len(cache.problems)
         ((3, 64, 64, 3), 0)
     """
+    from alphaiou.data.stream import stream_batches  # which imports this module
+
     check_side(image_size)
     place = choose_device(len(dataset) * image_size**2 * 3, torch.device(device), memory_limit)
     pixels = torch.empty(
@@ -119,21 +129,27 @@ def build_cache(
         device=place,
         pin_memory=place.type == "cpu" and torch.device(device).type == "cuda",
     )
-
-    def load(row: int) -> CachedImage:
-        image = load_image(dataset, row, image_size)
-        if image.pixels is not None:
-            pixels[row].copy_(image.pixels)
-        return image._replace(pixels=None)  # what is copied need not wait for the others
-
-    images = _in_threads(load, len(dataset), workers or os.cpu_count() or 1, on_progress)
-    kept = [row for row, image in enumerate(images) if image.readable]
+    if workers is None:
+        workers = min(os.cpu_count() or 1, len(dataset) // IMAGES_WORTH_A_WORKER)
+    streamed = stream_batches(
+        dataset,
+        range(len(dataset)),
+        image_size,
+        batch_size=IMAGES_AT_ONCE,
+        images_per_sample=1,
+        workers=workers,
+    )
+    parts, kept = [], 0
+    for part in streamed:
+        readable = part.sizes[:, 0] > 0
+        pixels[kept : kept + int(readable.sum())].copy_(part.pixels[readable])
+        kept += int(readable.sum())
+        parts.append(part.without_pixels(readable))
+        if on_progress is not None:
+            on_progress(min(len(parts) * IMAGES_AT_ONCE, len(dataset)))
     if not kept:
         raise DataError(f"{dataset.index.root}: no image of the split can be read")
-    for row, source in enumerate(kept):
-        if row != source:
-            pixels[row].copy_(pixels[source])
-    return make_cache(dataset.index, kept, pixels[: len(kept)], images)
+    return _joined(parts, pixels[:kept])
 
 
 def make_cache(
@@ -213,26 +229,14 @@ def _move(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def _in_threads(
-    load: Callable[[int], CachedImage],
-    count: int,
-    workers: int,
-    on_progress: Callable[[int], None] | None,
-) -> list[CachedImage]:
-    """Load all rows; decoders and resizing release the interpreter lock."""
-    images: list[CachedImage] = []
-    # One image is too small to share between cores: threads of threads wait for each other.
-    threads_of_torch = torch.get_num_threads()
-    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        for image in pool.map(load, range(count)):
-            images.append(image)
-            if on_progress is not None:
-                on_progress(len(images))
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads_of_torch)
-    return images
+def _joined(parts: Sequence[ImageCache], pixels: Tensor) -> ImageCache:
+    """The rows of several caches, with pixels that were copied together already."""
+    names = [name for name in vars(parts[0]) if name not in ("pixels", "problems")]
+    columns = {
+        name: torch.cat([getattr(part, name) for part in parts]).to(pixels.device) for name in names
+    }
+    problems = tuple(problem for part in parts for problem in part.problems)
+    return ImageCache(pixels=pixels, **columns, problems=problems)
 
 
 def _padded_boxes(

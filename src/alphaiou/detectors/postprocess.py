@@ -11,6 +11,8 @@ from torch import Tensor
 
 from alphaiou.detectors.contract import Detections
 
+#: Candidates of an image that are tried first; nearly always its best detections are among them.
+FIRST_CANDIDATES = 2_048
 #: Candidates that one call of NMS may compare: it needs memory for the square of their number.
 CANDIDATES_AT_ONCE = 16_384
 
@@ -39,23 +41,47 @@ class PostProcess:
         sizes: Sequence[tuple[int, int]],
     ) -> list[Detections]:
         """The detections of each image, best first, clipped to its height and width."""
-        all_boxes, all_scores = predictions
-        image, place, label = (all_scores > self.score_threshold).nonzero(as_tuple=True)
-        scores = all_scores[image, place, label]
-        order = scores.argsort(descending=True, stable=True)
-        order = order[image[order].argsort(stable=True)]  # by image, then best first
-        order = order[_rank(image[order], len(sizes)) < self.max_candidates]
-        image, place, label, scores = image[order], place[order], label[order], scores[order]
-        boxes = all_boxes[image, place]
+        boxes, scores = predictions
+        first = min(FIRST_CANDIDATES, self.max_candidates)
+        found, short = self._detect(boxes, scores, sizes, first)
+        if short:
+            their_sizes = [sizes[image] for image in short]
+            more, _ = self._detect(boxes[short], scores[short], their_sizes, self.max_candidates)
+            for image, detections in zip(short, more, strict=True):
+                found[image] = detections
+        return found
 
+    def _detect(
+        self,
+        all_boxes: Float[Tensor, "batch n 4"],
+        all_scores: Float[Tensor, "batch n classes"],
+        sizes: Sequence[tuple[int, int]],
+        most: int,
+    ) -> tuple[list[Detections], list[int]]:
+        """The detections among the best candidates of each image, and where more might be found.
+
+        What NMS keeps of the best candidates it also keeps of all of them, so an image is done once
+        it has all its detections.
+        """
+        classes = all_scores.shape[2]
+        most, every = min(most, all_scores[0].numel()), all_scores[0].numel()
+        best, place = _best(all_scores.flatten(1), most)
+        above = best > self.score_threshold
+        image, rank = above.nonzero(as_tuple=True)
+        place, scores = place[image, rank], best[image, rank]
+        label, boxes = place % classes, all_boxes[image, place // classes]
         kept = self._suppress(boxes, scores, image, label, all_scores.shape)
         kept = kept[_rank(image[kept], len(sizes)) < self.max_detections]
         counts = image[kept].bincount(minlength=len(sizes)).tolist()
-        parts = (torch.split(part[kept], counts) for part in (boxes, scores, label))
-        return [
-            {"boxes": _clip(own, size), "scores": score, "labels": name}
-            for own, score, name, size in zip(*parts, sizes, strict=True)
+        clipped = _clip(boxes[kept], image[kept], sizes)
+        parts = (torch.split(part, counts) for part in (clipped, scores[kept], label[kept]))
+        found = [
+            {"boxes": own, "scores": score, "labels": name}
+            for own, score, name in zip(*parts, strict=True)
         ]
+        more = most < min(every, self.max_candidates)
+        unfinished = above[:, -1] & (torch.tensor(counts) < self.max_detections).to(above.device)
+        return found, unfinished.nonzero().flatten().tolist() if more else []
 
     def _suppress(
         self,
@@ -96,8 +122,17 @@ def _chunks(counts: Sequence[int]) -> list[slice]:
     return [*chunks, slice(start, end)]
 
 
-def _clip(boxes: Float[Tensor, "n 4"], size: tuple[int, int]) -> Float[Tensor, "n 4"]:
-    x1, y1, x2, y2 = boxes.unbind(-1)
-    (height, width) = size
-    clipped = (x1.clamp(0, width), y1.clamp(0, height), x2.clamp(0, width), y2.clamp(0, height))
-    return torch.stack(clipped, dim=-1)
+def _best(
+    scores: Float[Tensor, "batch n"], most: int
+) -> tuple[Float[Tensor, "batch most"], Int[Tensor, "batch most"]]:
+    """The best scores of each image and their places, the earlier place first where they tie."""
+    place = scores.topk(most, dim=1).indices.sort(dim=1).values
+    best, order = scores.gather(1, place).sort(dim=1, descending=True, stable=True)
+    return best, place.gather(1, order)
+
+
+def _clip(
+    boxes: Float[Tensor, "n 4"], image: Int[Tensor, " n"], sizes: Sequence[tuple[int, int]]
+) -> Float[Tensor, "n 4"]:
+    limits = torch.tensor([(w, h, w, h) for h, w in sizes], device=boxes.device).to(boxes)
+    return boxes.clamp(min=0).minimum(limits[image])

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from alphaiou.data.cache import ImageCache, letterbox_batch, to_original
@@ -25,7 +26,7 @@ def evaluate(
     *,
     rule: RuleName,
     precision: Precision,
-    batch_size: int = 32,
+    batch_size: int = 64,
     processes: Processes | None = None,
 ) -> Scores:
     """Score a detector on the images of an index.
@@ -60,14 +61,23 @@ def detect(
     kind = AUTOCAST.get(precision)
     with torch.autocast(images.device.type, kind, enabled=kind is not None):
         found: Iterable[dict[str, Tensor]] = detector(images)
-    sizes, scales = cache.sizes[rows].float(), cache.scales[rows]
+    return in_original(list(found), cache.sizes[rows], cache.scales[rows])
+
+
+def in_original(
+    found: list[dict[str, Tensor]],
+    sizes: Int[Tensor, "images 2"],
+    scales: Float[Tensor, "images 2"],
+) -> list[dict[str, Tensor]]:
+    """Detections with their boxes in pixels of the original images; those of all images at once."""
+    counts = [len(one["boxes"]) for one in found]
+    boxes = torch.cat([one["boxes"] for one in found])
+    image = torch.arange(len(found)).repeat_interleave(torch.tensor(counts)).to(boxes.device)
     # Nothing is seen in the grey beside an image: boxes end where it does.
-    limits = sizes.repeat(1, 2).to(images.device)
-    scales = scales.to(images.device)
-    return [
-        one | {"boxes": to_original(one["boxes"].minimum(limit), scale[None])}
-        for one, limit, scale in zip(found, limits, scales, strict=True)
-    ]
+    limits = sizes.to(boxes).repeat(1, 2)[image]
+    boxes = to_original(boxes.minimum(limits), scales.to(boxes)[image])
+    own = torch.split(boxes, counts)
+    return [one | {"boxes": its} for one, its in zip(found, own, strict=True)]
 
 
 def readable(index: DetectionIndex, cache: ImageCache) -> DetectionIndex:
