@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.stats import MEDIUM_SIDE, SMALL_SIDE, DatasetStats, SizeCounts, centre_map
@@ -44,6 +44,9 @@ def boxes_figure(index: DetectionIndex) -> Figure:
     """Draw sizes, aspect ratios and centres of the boxes, and how many an image has."""
     figure = Figure(figsize=(FULL_WIDTH, 5.2), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2)
+    for axes in (a, b, c):
+        axes.yaxis.set_major_formatter(_thousands)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
     _draw_sizes(a, index)
     _draw_aspect_ratios(b, index)
     _draw_boxes_per_image(c, index)
@@ -214,7 +217,7 @@ def _draw_classes(axes: Axes, names: Sequence[str], boxes: Sequence[int], rows: 
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("boxes")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(_thousands)
 
 
 def _draw_picture(
@@ -256,6 +259,13 @@ def _log_bins(values: np.ndarray, bins: int = 50) -> list[float]:
     return edges
 
 
+def _thousands(value: float, _: float) -> str:
+    return f"{value:,.0f}"
+
+
 def _plain_log_ticks(axes: Axes) -> None:
+    low, high = axes.get_xlim()
+    steps = (1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)  # more would not fit
+    axes.xaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
