@@ -10,12 +10,14 @@ import tyro
 from alphaiou import __version__
 from alphaiou.cli import UsageError
 from alphaiou.cli.bench import Bench, run_bench
+from alphaiou.cli.compare import Compare, run_compare
 from alphaiou.cli.curves import Curves, run_curves
 from alphaiou.cli.data import Data, run_data
 from alphaiou.cli.evaluate import Evaluate, run_eval
 from alphaiou.cli.simulate import Simulate, run_simulate
 
 COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "compare": (Compare, run_compare),
     "data": (Data, run_data),
     "eval": (Evaluate, run_eval),
     "curves": (Curves, run_curves),

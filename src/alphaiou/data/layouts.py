@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
@@ -25,6 +26,9 @@ SIGNS: dict[Layout, str] = {
     "yolo": "a .yaml file that names the classes, or the folders images and labels",
     "shapes": 'the word "shapes"',
 }
+#: The drawn sets: their level, and the longer side of their images.
+SHAPES_WORD = re.compile(r"shapes(?:-(?P<level>plain))?(?:-(?P<size>[0-9]+))?")
+SHAPES_WORDS = "shapes, shapes-plain, and either with a size in pixels such as shapes-plain-96"
 
 
 def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) -> DetectionDataset:
@@ -35,8 +39,9 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
     logger ``alphaiou.data``; ``dataset.index.problems`` has every finding.
 
     Args:
-        path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or ``shapes``,
-            the set that is drawn as it is read.
+        path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or a word for a
+            set that is drawn as it is read: ``shapes``, or ``shapes-plain``, the easy one; either
+            may say how large its images are, as in ``shapes-plain-96``.
         split: The split: ``train``, ``val``, ``test``, or what the data set calls it.
         layout: The layout, where the files could be of more than one.
 
@@ -48,12 +53,12 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
         >>> dataset = load_dataset("shapes", "val")
         >>> dataset.layout, len(dataset)
         ('shapes', 500)
+        >>> load_dataset("shapes-plain-96", "val").index.classes
+        ('disc', 'triangle', 'star', 'cross')
     """
     layout = recognise(path, layout)
     if layout == "shapes":
-        from alphaiou.data.shapes import shapes_dataset
-
-        dataset = shapes_dataset(split)
+        dataset = _drawn(str(path), split)
     else:
         dataset = DetectionDataset(_index(Path(path), split, layout))
     logger.info("%s", dataset)
@@ -75,11 +80,13 @@ def recognise(path: str | Path, layout: Layout | None = None) -> Layout:
     if layout is not None and layout not in get_args(Layout):
         known = ", ".join(get_args(Layout))
         raise DataError(f"layout {layout!r}: there is no such layout; take one of {known}")
-    if layout == "shapes" or (layout is None and str(path) == "shapes"):
+    if layout == "shapes" or (layout is None and SHAPES_WORD.fullmatch(str(path))):
         return "shapes"
     root = Path(path)
     if not root.exists():
-        raise DataError(f"{path}: there is no such file or folder")
+        raise DataError(
+            f"{path}: there is no such file or folder; sets that need none are {SHAPES_WORDS}"
+        )
     found = [name for name, is_it in RECOGNISERS.items() if is_it(root)]
     if layout in found:
         return layout
@@ -117,6 +124,15 @@ def split_names(path: str | Path, *, layout: Layout | None = None) -> tuple[str,
 
         return yolo_splits(find_config(root) or root)
     return (root.stem.removeprefix("instances_"),) if root.is_file() else (*annotation_files(root),)
+
+
+def _drawn(word: str, split: str) -> DetectionDataset:
+    from alphaiou.data.shapes import shapes_dataset
+
+    meant = SHAPES_WORD.fullmatch(word)
+    if meant is None:
+        raise DataError(f"{word!r} is no drawn set; there are {SHAPES_WORDS}")
+    return shapes_dataset(split, level=meant["level"] or "full", size=int(meant["size"] or 320))
 
 
 def _index(root: Path, split: str, layout: Layout) -> DetectionIndex:

@@ -54,9 +54,11 @@ def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
     return markdown(head, ([row.name, *_cells(row)] for row in rows), left=1)
 
 
-def comparison_table(rows: Sequence[ComparisonRow], title: str) -> Table:
-    """A comparison for the terminal."""
-    table = _table(title, "predictions", [column_title(name) for name in rows[0].values])
+def comparison_table(
+    rows: Sequence[ComparisonRow], title: str, *, first: str = "predictions"
+) -> Table:
+    """A comparison for the terminal; ``first`` heads the names."""
+    table = _table(title, first, [column_title(name) for name in rows[0].values])
     for row in rows:
         style = "dim italic" if row.improvement else None
         table.add_row(row.name, *_cells(row), style=style)

@@ -1,0 +1,197 @@
+"""What a trained detector finds: how well it lies on the objects, and pictures of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from alphaiou.boxes import pairwise_iou
+from alphaiou.data.cache import ImageCache, build_cache
+from alphaiou.data.dataset import DetectionDataset, Target
+from alphaiou.data.index import DetectionIndex
+from alphaiou.detectors import Detections, fold_batch_norm
+from alphaiou.metrics import DetectionScores, detection_ious
+from alphaiou.training.evaluate import detect, ground_truth, readable
+from alphaiou.training.sets import run_sets
+from alphaiou.training.weights import TrainedDetector, load_weights
+
+FINDINGS, EXAMPLES = "findings.json", "examples"
+#: Detections of a lower score are neither counted nor drawn.
+LEAST_SCORE = 0.25
+EXAMPLE_COUNT = 6
+#: A picture with more objects than this is too full to look at.
+MOST_OBJECTS = 8
+LONGEST_SIDE = 320  # of the pictures in the report, in pixels
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of a picture, in pixels of the original image.
+
+    Attributes:
+        corners: x1, y1, x2, y2.
+        label: The name of its class.
+        score: How sure the detector is; 1 for an object.
+        iou: The IoU with the best object of its class; 1 for an object.
+    """
+
+    corners: tuple[float, float, float, float]
+    label: str
+    score: float = 1.0
+    iou: float = 1.0
+
+
+@dataclass(frozen=True)
+class Example:
+    """A picture, what is there and what was found.
+
+    Attributes:
+        picture: A PNG file, relative to the folder of the run.
+        size: Width and height of the original image.
+        objects: What is there.
+        found: What was found.
+    """
+
+    picture: str
+    size: tuple[int, int]
+    objects: list[Box]
+    found: list[Box]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a detector finds on the images that a run is scored on.
+
+    Attributes:
+        split: Which images these are.
+        images: How many.
+        objects: How many objects they have.
+        least_score: Detections of a lower score are left out of everything here.
+        ious: The IoU of each object that was found with its best detection by score, descending.
+        examples: Some of the images.
+    """
+
+    split: str
+    images: int
+    objects: int
+    least_score: float
+    ious: list[float]
+    examples: list[Example]
+
+
+def findings_of(folder: Path) -> Findings:
+    """The findings of the detector of a finished run: from its folder, or computed and kept there.
+
+    Raises:
+        CheckpointError: The run has no weights.
+        DataError: Its data set is gone.
+    """
+    path = folder / FINDINGS
+    if not path.exists():
+        _keep(_find(load_weights(folder), folder), path)
+    return _read(path)
+
+
+def _find(trained: TrainedDetector, folder: Path) -> Findings:
+    """Run the detector over the images that its run was scored on."""
+    sets = run_sets(trained.recipe)
+    dataset = sets.test or sets.val
+    if dataset is None:
+        raise ValueError("a run without val, test or hold_out has nothing to be looked at on")
+    cache = build_cache(dataset, trained.recipe.image_size)
+    index = readable(dataset.index, cache)
+    found = _detect_all(trained, cache)
+    scores = DetectionScores(classes=index.classes, rule=trained.recipe.rule)
+    scores.update(found, [ground_truth(index, row) for row in range(len(index))])
+    ious = detection_ious(scores.data(), once=True)
+    return Findings(
+        split=index.split,
+        images=len(index),
+        objects=int((~(index.crowd | index.difficult)).sum()),
+        least_score=LEAST_SCORE,
+        ious=[round(iou, 4) for iou in sorted(ious.tolist(), reverse=True)],
+        examples=[
+            _example(DetectionDataset(index), row, found[row], folder)
+            for row in choose_examples(index, EXAMPLE_COUNT)
+        ],
+    )
+
+
+def _detect_all(trained: TrainedDetector, cache: ImageCache) -> list[Detections]:
+    detector = trained.detector
+    detector.postprocess = replace(detector.postprocess, score_threshold=LEAST_SCORE)
+    folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
+    batches = torch.split(torch.arange(len(cache)), 32)
+    return [one for rows in batches for one in detect(folded, cache, rows, precision="fp32")]
+
+
+def choose_examples(index: DetectionIndex, count: int) -> list[int]:
+    """Images spread evenly over those that have objects, but not too many."""
+    objects = np.diff(index.offsets)
+    suitable = np.flatnonzero((objects > 0) & (objects <= MOST_OBJECTS))
+    places = np.linspace(0, len(suitable) - 1, min(count, len(suitable))).round().astype(int)
+    chosen: list[int] = suitable[places].tolist()
+    return chosen
+
+
+def _example(dataset: DetectionDataset, row: int, found: Detections, folder: Path) -> Example:
+    index, (image, target) = dataset.index, dataset[row]
+    picture = f"{EXAMPLES}/{row:06d}.png"
+    _save_picture(image, folder / picture)
+    overlap = pairwise_iou(found["boxes"], target["boxes"])
+    overlap = overlap * (found["labels"][:, None] == target["labels"])
+    certain = torch.ones(len(target["labels"]))
+    return Example(
+        picture=picture,
+        size=(image.shape[2], image.shape[1]),
+        objects=_boxes(target, certain, certain, index.classes),
+        found=_boxes(found, found["scores"], overlap.amax(1), index.classes),
+    )
+
+
+def _boxes(
+    where: Target | Detections,
+    scores: Float[Tensor, " boxes"],
+    ious: Float[Tensor, " boxes"],
+    classes: tuple[str, ...],
+) -> list[Box]:
+    columns = (where["boxes"], where["labels"], scores, ious)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        Box(tuple(round(side, 2) for side in own), classes[label], round(score, 4), round(iou, 4))
+        for own, label, score, iou in rows
+    ]
+
+
+def _save_picture(image: Tensor, path: Path) -> None:
+    from PIL import Image
+
+    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, "PNG", optimize=True)
+
+
+def _keep(findings: Findings, path: Path) -> None:
+    spare = path.with_name(f"{path.name}.part")
+    spare.write_text(json.dumps(asdict(findings), indent=1) + "\n", encoding="utf-8")
+    spare.replace(path)
+
+
+def _read(path: Path) -> Findings:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    examples = [
+        Example(
+            **one
+            | {"size": tuple(one["size"])}
+            | {key: [Box(**box) for box in one[key]] for key in ("objects", "found")}
+        )
+        for one in values.pop("examples")
+    ]
+    return Findings(**values, examples=examples)
