@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,27 @@ def test_a_broken_file_is_a_finding_too(yolo, coco):
     (coco / "annotations/train.json").write_text('{"images": [')
     assert [kind for kind, _ in found(check_dataset(yolo))] == ["yaml-broken"]
     assert [kind for kind, _ in found(check_dataset(coco))] == ["json-broken"]
+
+
+def test_findings_are_not_logged_as_well(voc, caplog):
+    (voc / "Annotations/a.xml").write_text("<annotation>")
+    assert not check_dataset(voc).ok
+    assert not caplog.records
+
+
+def test_every_kind_is_documented():
+    root = Path(__file__).parents[2]
+    named = r'"((?:box|class|image|label|xml|json|yaml|line|field|id|split)-[a-z-]+)"'
+    sources = (root / "src/alphaiou/data").glob("*.py")
+    kinds = {kind for path in sources for kind in re.findall(named, path.read_text())}
+    page = (root / "docs/data.md").read_text()
+    table = page.partition("| kind |")[2].partition("\n\n")[0]
+    documented = {
+        kind
+        for line in table.splitlines()[2:]
+        for kind in re.findall("`([a-z-]+)`", line.split("|")[1])
+    }
+    assert documented == kinds
 
 
 def test_a_finding_about_a_file_names_it_once_with_its_remedy(yolo, coco):

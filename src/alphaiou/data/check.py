@@ -15,7 +15,7 @@ from alphaiou.data.collect import NothingUsableError
 from alphaiou.data.image_files import ImageFiles
 from alphaiou.data.images import ImageError, decode_image, image_size
 from alphaiou.data.index import DetectionIndex, Layout
-from alphaiou.data.layouts import load_dataset, recognise, split_names
+from alphaiou.data.layouts import open_dataset, recognise, split_names
 from alphaiou.data.problems import BrokenFileError, DataError, Problem
 from alphaiou.data.strays import stray_labels
 
@@ -96,7 +96,7 @@ def check_dataset(
     indexes: list[DetectionIndex] = []
     for name in _splits(path, split, layout, problems):
         try:
-            index = load_dataset(path, name, layout=layout).index
+            index = open_dataset(path, name, layout).index
         except DataError as error:
             if split is not None and not isinstance(error, NothingUsableError):
                 raise

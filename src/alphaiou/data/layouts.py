@@ -56,15 +56,18 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
         >>> load_dataset("shapes-plain-96", "val").index.classes
         ('disc', 'triangle', 'star', 'cross')
     """
-    layout = recognise(path, layout)
-    if layout == "shapes":
-        dataset = _drawn(str(path), split)
-    else:
-        dataset = DetectionDataset(_index(Path(path), split, layout))
+    dataset = open_dataset(path, split, recognise(path, layout))
     logger.info("%s", dataset)
     if lost := left_out(dataset.index.problems):
         logger.warning("%s, split %s: %s", path, split, lost)
     return dataset
+
+
+def open_dataset(path: str | Path, split: str, layout: Layout) -> DetectionDataset:
+    """Open a data set of a known layout without a word: for those who report by themselves."""
+    if layout == "shapes":
+        return _drawn(str(path), split)
+    return DetectionDataset(_index(Path(path), split, layout))
 
 
 def recognise(path: str | Path, layout: Layout | None = None) -> Layout:
@@ -90,10 +93,12 @@ def recognise(path: str | Path, layout: Layout | None = None) -> Layout:
     found = [name for name, is_it in RECOGNISERS.items() if is_it(root)]
     if layout in found:
         return layout
-    if layout is not None or not found:
-        wanted = [layout] if layout else list(RECOGNISERS)
-        signs = "; ".join(f"{name}: {SIGNS[name]}" for name in wanted)
-        raise DataError(f"{path}: is no data set of a known layout; looked for {signs}")
+    if layout is not None:
+        other = f"; it looks like {' or '.join(found)}" if found else ""
+        raise DataError(f"{root}: is not of the {layout} layout, which has {SIGNS[layout]}{other}")
+    if not found:
+        signs = "; ".join(f"{name}: {SIGNS[name]}" for name in RECOGNISERS)
+        raise DataError(f"{root}: is no data set of a known layout; looked for {signs}")
     if len(found) > 1:
         raise DataError(
             f"{path}: could be {' or '.join(found)}; choose with layout={found[0]!r}, "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from alphaiou.experiments.bench.record import Record, Row
+from alphaiou.experiments.index_tables import index_lines
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
 from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
 
@@ -292,6 +293,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "simulation": simulation_table,
     "simulation-variants": simulation_variants_table,
     "evaluation": _evaluation_table,
+    "index": lambda record: markdown(*index_lines(record), left=1),
     "noise": lambda record: markdown(*noise_lines(record), left=1),
     "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }
