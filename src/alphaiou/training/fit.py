@@ -45,7 +45,7 @@ def fit(
 ) -> dict[str, Any]:
     """Train a detector as a recipe says, and leave a record.
 
-    Stopped at any moment and called again, it goes on from the last finished epoch to the same
+    Stopped at any moment and called again, it goes on from the last checkpoint to the same
     result; a finished run is not computed again.
 
     Args:
@@ -128,9 +128,18 @@ def _epoch(run: Run, epoch: int) -> None:
         _score(run, entry)
     run.history.append(entry)
     run.around.report.epoch_done(entry)
-    if run.around.processes.is_first:
+    _save(run)
+
+
+def _save(run: Run) -> None:
+    """Write a checkpoint, unless the last one is recent and no other weights depend on it."""
+    done = len(run.history)
+    newest = run.best is not None and run.best["epoch"] == done
+    recent = time.monotonic() - run.saved_at < run.around.execution.checkpoint_seconds
+    if run.around.processes.is_first and (not recent or newest or done == run.recipe.epochs):
         facts = {"history": run.history, "best": run.best, "data": run.data_mark()}
-        save_checkpoint(Checkpoint(step.state(), facts), run.folder)
+        save_checkpoint(Checkpoint(run.step.state(), facts), run.folder)
+        run.saved_at = time.monotonic()
     run.around.processes.wait()
 
 
@@ -182,7 +191,8 @@ def _check_finite(run: Run, epoch: int) -> None:
         for name, tensor in vars(piece).items()
     }
     write_tensors(tensors, path, {"epoch": epoch + 1, "step": place + 1})
-    before = f"; the checkpoint before it is {run.folder / LAST}" if epoch else ""
+    last = run.folder / LAST
+    before = f"; the checkpoint before it is {last}" if last.exists() else ""
     raise TrainingFailedError(
         f"the loss is not finite at step {place + 1} of epoch {epoch + 1}; its batch is in "
         f"{path}{before}. A smaller optimisation.lr or box_gain, or precision fp32, usually helps"

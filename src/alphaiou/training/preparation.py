@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,8 @@ class Execution:
         devices: GPUs, or processes on the CPU; started by torchrun if more than one.
         nodes: Machines.
         workers: Threads that decode images.
+        checkpoint_seconds: The least time between checkpoints, which are written at the end of an
+            epoch: what a run that is killed may have to compute again.
         step: Compiled, captured; by default both on CUDA, neither elsewhere.
     """
 
@@ -41,6 +44,7 @@ class Execution:
     devices: int = 1
     nodes: int = 1
     workers: int | None = None
+    checkpoint_seconds: float = 30.0
     step: StepOptions | None = None
 
 
@@ -78,6 +82,7 @@ class Run:
         notes: What was left out or changed, in sentences.
         history: What came of every epoch so far.
         best: The epoch whose weights are kept, unless it is the last.
+        saved_at: When the last checkpoint was written, by the monotonic clock.
     """
 
     recipe: Recipe
@@ -89,6 +94,7 @@ class Run:
     notes: list[str]
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
+    saved_at: float = field(default_factory=time.monotonic)
 
     def data_mark(self) -> str:
         """What changes when the images or boxes of the run do."""
