@@ -12,7 +12,7 @@ from torch import Tensor
 from alphaiou.detectors.contract import Detections
 
 #: Candidates of an image that are tried first; nearly always its best detections are among them.
-FIRST_CANDIDATES = 2_048
+FIRST_CANDIDATES = 512
 #: Candidates that one call of NMS may compare: it needs memory for the square of their number.
 CANDIDATES_AT_ONCE = 16_384
 
@@ -42,13 +42,15 @@ class PostProcess:
     ) -> list[Detections]:
         """The detections of each image, best first, clipped to its height and width."""
         boxes, scores = predictions
-        first = min(FIRST_CANDIDATES, self.max_candidates)
-        found, short = self._detect(boxes, scores, sizes, first)
-        if short:
-            their_sizes = [sizes[image] for image in short]
-            more, _ = self._detect(boxes[short], scores[short], their_sizes, self.max_candidates)
-            for image, detections in zip(short, more, strict=True):
+        found: list[Detections] = [{}] * len(sizes)
+        waiting, most = list(range(len(sizes))), FIRST_CANDIDATES
+        while waiting:
+            most = min(most, self.max_candidates)
+            own_sizes = [sizes[image] for image in waiting]
+            some, short = self._detect(boxes[waiting], scores[waiting], own_sizes, most)
+            for image, detections in zip(waiting, some, strict=True):
                 found[image] = detections
+            waiting, most = [waiting[image] for image in short], 8 * most
         return found
 
     def _detect(
