@@ -202,7 +202,7 @@ def test_nothing_is_said_to_be_nothing(root):
     with pytest.raises(DataError, match="no data set of a known layout"):
         load_dataset(root / "notes.txt", "train")
     make_coco(root)
-    with pytest.raises(DataError, match="not of the voc layout.*it looks like coco"):
+    with pytest.raises(DataError, match=r"not of the voc layout.*it looks like coco"):
         load_dataset(root, "train", layout="voc")
     with pytest.raises(DataError, match="no such layout"):
         load_dataset(root, "train", layout="kitti")
