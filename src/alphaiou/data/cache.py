@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Float32, Int32, Int64, UInt8
+from jaxtyping import Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
 from alphaiou.data.cache_memory import choose_device
 from alphaiou.data.cached_image import CachedImage
+from alphaiou.data.decoding import decode_slabs
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, Problem
 
 if TYPE_CHECKING:
     from alphaiou.data.dataset import DetectionDataset
-
-#: Images that go from a decoding process to the cache at once.
-IMAGES_AT_ONCE = 32
-#: Starting a process takes as long as decoding about so many images.
-IMAGES_WORTH_A_WORKER = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +62,6 @@ class ImageCache:
             device: Where to; from pinned memory the copy does not block.
         """
         return self._each(lambda tensor: _move(tensor[rows], device))
-
-    def without_pixels(self, rows: Bool[Tensor, " images"]) -> ImageCache:
-        """What is known of some images, but for what they show."""
-        return replace(self._each(lambda tensor: tensor[rows]), pixels=self.pixels[:0])
 
     def to(self, device: torch.device | str) -> ImageCache:
         """The same cache on a device."""
@@ -119,8 +110,6 @@ def build_cache(
         >>> tuple(cache.pixels.shape), len(cache.problems)
         ((3, 64, 64, 3), 0)
     """
-    from alphaiou.data.stream import stream_batches  # which imports this module
-
     check_side(image_size)
     place = choose_device(len(dataset) * image_size**2 * 3, torch.device(device), memory_limit)
     pixels = torch.empty(
@@ -129,27 +118,19 @@ def build_cache(
         device=place,
         pin_memory=place.type == "cpu" and torch.device(device).type == "cuda",
     )
-    if workers is None:
-        workers = min(os.cpu_count() or 1, len(dataset) // IMAGES_WORTH_A_WORKER)
-    streamed = stream_batches(
-        dataset,
-        range(len(dataset)),
-        image_size,
-        batch_size=IMAGES_AT_ONCE,
-        images_per_sample=1,
-        workers=workers,
-    )
-    parts, kept = [], 0
-    for part in streamed:
-        readable = part.sizes[:, 0] > 0
-        pixels[kept : kept + int(readable.sum())].copy_(part.pixels[readable])
-        kept += int(readable.sum())
-        parts.append(part.without_pixels(readable))
+    images: list[CachedImage] = []
+    kept: list[int] = []
+    for slab, loaded in decode_slabs(dataset, image_size, workers):
+        readable = [number for number, image in enumerate(loaded) if image.readable]
+        shown = slab if len(readable) == len(loaded) else slab[readable]
+        pixels[len(kept) : len(kept) + len(shown)].copy_(shown)
+        kept += [loaded[number].row for number in readable]
+        images += loaded
         if on_progress is not None:
-            on_progress(min(len(parts) * IMAGES_AT_ONCE, len(dataset)))
+            on_progress(len(images))
     if not kept:
         raise DataError(f"{dataset.index.root}: no image of the split can be read")
-    return _joined(parts, pixels[:kept])
+    return make_cache(dataset.index, kept, pixels[: len(kept)], images)
 
 
 def make_cache(
@@ -227,16 +208,6 @@ def _move(tensor: Tensor, device: torch.device | str) -> Tensor:
     if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
-
-
-def _joined(parts: Sequence[ImageCache], pixels: Tensor) -> ImageCache:
-    """The rows of several caches, with pixels that were copied together already."""
-    names = [name for name in vars(parts[0]) if name not in ("pixels", "problems")]
-    columns = {
-        name: torch.cat([getattr(part, name) for part in parts]).to(pixels.device) for name in names
-    }
-    problems = tuple(problem for part in parts for problem in part.problems)
-    return ImageCache(pixels=pixels, **columns, problems=problems)
 
 
 def _padded_boxes(

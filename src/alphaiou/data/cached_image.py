@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
@@ -52,10 +53,13 @@ def load_image(dataset: DetectionDataset, row: int, side: int) -> CachedImage:
         return CachedImage(row, None, problem=_unreadable(dataset, row, error))
     original = (image.shape[2], image.shape[1])
     size = fitted_size(original, side)
-    square = torch.full((side, side, 3), FILL, dtype=torch.uint8)
-    square[: size[1], : size[0]] = resize(image, size).permute(1, 2, 0)
+    # numpy, not torch: whose threads would wait for each other longer than this takes.
+    square = np.full((side, side, 3), FILL, dtype=np.uint8)
+    square[: size[1], : size[0]] = resize(image, size).permute(1, 2, 0).numpy()
     scale = (size[0] / original[0], size[1] / original[1])
-    return CachedImage(row, square, size, scale, _size_problem(dataset, row, original))
+    return CachedImage(
+        row, torch.from_numpy(square), size, scale, _size_problem(dataset, row, original)
+    )
 
 
 def fitted_size(size: tuple[int, int], side: int) -> tuple[int, int]:
