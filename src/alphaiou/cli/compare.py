@@ -90,6 +90,7 @@ def _recipes(command: Compare) -> list[Recipe]:
     from alphaiou.boxes import check_choice
     from alphaiou.cli import UsageError
     from alphaiou.detectors import DETECTORS
+    from alphaiou.errors import AlphaIoUError
     from alphaiou.experiments.compare import DRAWN, CompareSettings, compare_recipes
     from alphaiou.losses.spec import LossSpec
 
@@ -105,6 +106,8 @@ def _recipes(command: Compare) -> list[Recipe]:
             epochs=command.epochs,
         )
         return compare_recipes(losses, settings)
+    except AlphaIoUError:  # about the data, not about what was typed
+        raise
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -126,6 +129,7 @@ class _Progress:
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
         self.task = self.bar.add_task("", total=sum(recipe.epochs for recipe in recipes))
         self.start = time.monotonic()
+        self.said: set[str] = set()
 
     def __enter__(self) -> _Progress:
         if self.console.is_terminal:
@@ -154,9 +158,13 @@ class _Progress:
                 place = f"epoch {entry['epoch']} of {recipe.epochs}"
                 self._say(f"{name}: {place}, box loss {entry['box']:.3f} {scores}{left}")
 
-        return Report(
-            note=lambda text: self._say(f"{name}: {text}"), stepped=stepped, epoch_done=epoch_done
-        )
+        return Report(note=self._note, stepped=stepped, epoch_done=epoch_done)
+
+    def _note(self, text: str) -> None:
+        """Say what is true of every run once."""
+        if text not in self.said:
+            self.said.add(text)
+            self._say(text)
 
     def _say(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, soft_wrap=True)

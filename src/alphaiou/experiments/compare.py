@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from alphaiou.experiments.detection_pictures import Findings, findings_of
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.fit import Execution, Report, fit
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
+from alphaiou.training.record import RECORD
 from alphaiou.training.settle import settle_splits
 
 #: The drawn set that is learnt in a minute, and how much of it is trained on.
@@ -133,7 +135,8 @@ def run_comparison(
     """
     runs = []
     for recipe in recipes:
-        record = fit(recipe, folder, execution=execution, report=report(recipe))
-        own = folder / str(record["name"])
-        runs.append(ComparedRun(record, findings_of(own), own))
+        name = fit(recipe, folder, execution=execution, report=report(recipe))["name"]
+        # From the disk, so that a comparison is the same whether or not it was just computed.
+        record = json.loads((folder / name / RECORD).read_text(encoding="utf-8"))
+        runs.append(ComparedRun(record, findings_of(folder / name), folder / name))
     return runs

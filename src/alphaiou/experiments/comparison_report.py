@@ -181,8 +181,8 @@ def _chart(series: Mapping[str, Points], x: Axis, unit: str, title: str) -> str:
 
 
 def _scored(history: Sequence[Mapping[str, Any]], key: str) -> Points:
-    scored = [entry for entry in history if "val" in entry]
-    return [(entry["epoch"], 100 * (entry["val"][key] or 0.0)) for entry in scored]
+    scores = ((entry["epoch"], entry.get("val", {}).get(key)) for entry in history)
+    return [(epoch, 100 * score) for epoch, score in scores if score is not None]
 
 
 def _parts(history: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Points:
