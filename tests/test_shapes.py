@@ -5,8 +5,10 @@ its own (`python tests/test_shapes.py`), and its tests read what came of each ca
 """
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -116,15 +118,108 @@ def calls():
     }
 
 
+def data_calls():
+    """The same over data sets: readers and writers of every layout, noise, stats, pixels."""
+    import torch
+
+    from alphaiou.data import cache, noise, stats
+    from alphaiou.data.augment import Augmentation, augment, sample_augmentation
+    from alphaiou.data.derived import write_index
+    from alphaiou.data.images import decode_image
+    from alphaiou.data.layouts import load_dataset
+    from alphaiou.data.shapes import shapes_dataset
+    from alphaiou.data.subset import subset_index
+
+    dataset = shapes_dataset("val", size=64, length=6)
+    index = dataset.index
+    folder = Path(tempfile.mkdtemp(dir=os.environ["ALPHAIOU_CACHE"]))
+
+    def round_trip(layout):
+        write_index(index, folder / layout, layout)
+        again = load_dataset(folder / layout, "val", layout=layout)
+        assert again[0][0].shape == dataset[0][0].shape
+        return load_dataset(folder / layout, "val", layout=layout)  # from the cache
+
+    def pixels(settings):
+        kept = cache.build_cache(dataset, 64, workers=1, memory_limit=1 << 30)
+        sample = sample_augmentation(3, len(kept), 64, settings, "cpu")
+        batch = augment(kept, torch.arange(3), sample, settings, 50)
+        cache.letterbox_batch(kept, torch.arange(2))
+        return cache.to_original(batch.boxes, torch.ones(1, 2))
+
+    noisy = partial(noise.perturb_boxes, generator=torch.Generator(), image_size=(64.0, 64.0))
+    boxes = dataset.target(0)["boxes"]
+    return {
+        **{layout: partial(round_trip, layout) for layout in ("voc", "coco", "yolo")},
+        "decode": partial(decode_image, b"P6 3 2 255 " + bytes(18)),
+        "noise": partial(noisy, boxes, 0.3),
+        "noise of a batch": partial(noisy, boxes[None], 0.3, box_format="cxcywh"),
+        "noisy index": lambda: noise.clean_iou(noise.perturb_index(index, 0.3, 0), index),
+        "no boxes": lambda: noise.perturb_index(index.drop_boxes(index.areas > 0), 0.3, 0),
+        "subset": partial(subset_index, index, 0.5, 0),
+        "stats": partial(stats.dataset_stats, index),
+        "centres": partial(stats.centre_map, index, 15),
+        "mosaic": partial(pixels, Augmentation()),
+        "plain pixels": partial(pixels, Augmentation(mosaic=0.0, flip=0.0)),
+    }
+
+
+def detection_calls():
+    """The same over detectors and scores, on boxes of the drawn set."""
+    import torch
+
+    from alphaiou.data.shapes import shapes_dataset
+    from alphaiou.detectors import build_detector
+    from alphaiou.detectors.anchors import best_possible_recall, fit_anchors
+    from alphaiou.metrics import RULES, DetectionScores, counts_above, detection_ious
+
+    dataset = shapes_dataset("val", size=64, length=4)
+    images, targets = zip(*(dataset[position] for position in range(4)), strict=True)
+    found = [
+        target | {"boxes": target["boxes"] + 1, "scores": torch.rand(len(target["labels"]))}
+        for target in targets
+    ]
+
+    def scores(rule):
+        collected = DetectionScores(classes=dataset.index.classes, rule=rule)
+        collected.update(found, targets)
+        again = DetectionScores.from_state(collected.state())
+        again.compute().precision_recall(iou=0.75, label=0)
+        return again
+
+    def detector(**options):
+        return build_detector("yolov5n", len(dataset.index.classes), **options)
+
+    def train(objectness):
+        losses = detector(objectness=objectness)(list(images), list(targets))
+        torch.stack(list(losses.values())).sum().backward()
+
+    sides = torch.rand(30, 2) * 60 + 4
+    return {
+        **{f"scores {rule}": partial(scores, rule) for rule in RULES},
+        "no images": lambda: DetectionScores(3).compute(),
+        "ious": lambda: counts_above(detection_ious(scores("paper").data(), once=True)),
+        "train": partial(train, "iou"),
+        "train similarity": partial(train, "similarity"),
+        "detect": lambda: detector().eval()(list(images)),
+        "anchors": lambda: best_possible_recall(sides, fit_anchors(sides, torch.ones(3, 3, 2))),
+    }
+
+
 def wrong_calls():
     """Calls that only the hook, or the hook first, refuses."""
     import torch
 
     import alphaiou
     from alphaiou import boxes
+    from alphaiou.data.noise import perturb_boxes
+    from alphaiou.metrics import counts_above
 
     some, flat = torch.rand(6, 4), torch.rand(6, 3)
+    own = torch.Generator()
     return {
+        "noise": partial(perturb_boxes, flat, 0.1, generator=own, image_size=(9.0, 9.0)),
+        "ious of pairs": partial(counts_above, some.double().numpy()),
         "five numbers a box": partial(alphaiou.alpha_iou_loss, torch.rand(6, 5), torch.rand(6, 5)),
         "unequal batches": partial(alphaiou.alpha_iou_loss, some, some[:3]),
         "module": partial(alphaiou.AlphaIoULoss(), some, some[:3]),
@@ -143,7 +238,7 @@ def main():
 
     install_import_hook(hooked_modules(), "beartype.beartype")
     outcomes = {}
-    for group in (calls, wrong_calls):
+    for group in (calls, data_calls, detection_calls, wrong_calls):
         outcomes[group.__name__] = results = {}
         for name, call in group().items():
             try:
@@ -156,9 +251,12 @@ def main():
 
 
 @pytest.fixture(scope="module")
-def outcomes():
+def outcomes(tmp_path_factory):
     command = [sys.executable, "-W", "error", __file__]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = os.environ | {"ALPHAIOU_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -173,9 +271,12 @@ def test_every_module_with_shapes_is_hooked():
             assert ".".join(module.parts) in hooked
 
 
-def test_right_shapes_pass(outcomes):
-    assert len(outcomes["calls"]) > 80
-    failed = {name: error for name, error in outcomes["calls"].items() if error}
+@pytest.mark.parametrize(
+    ("group", "least"), [("calls", 80), ("data_calls", 12), ("detection_calls", 9)]
+)
+def test_right_shapes_pass(outcomes, group, least):
+    assert len(outcomes[group]) > least
+    failed = {name: error for name, error in outcomes[group].items() if error}
     assert not failed, json.dumps(failed, indent=1)
 
 

@@ -187,7 +187,7 @@ def computed_once(table: Tensor) -> Tensor:
 
 def move_boxes(
     cache: ImageCache, tiles: Tiles, sample: AugmentationSample
-) -> tuple[Float32[Tensor, "batch 4*most 4"], Float32[Tensor, "batch 4*most"]]:
+) -> tuple[Float32[Tensor, "batch boxes 4"], Float32[Tensor, "batch boxes"]]:
     """The parts of the boxes that the output shows, and the area that the whole boxes would have.
 
     Args:
