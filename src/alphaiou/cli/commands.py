@@ -14,10 +14,17 @@ from alphaiou.cli.compare import Compare, run_compare
 from alphaiou.cli.curves import Curves, run_curves
 from alphaiou.cli.data import Data, run_data
 from alphaiou.cli.evaluate import Evaluate, run_eval
+from alphaiou.cli.predict import Predict, run_predict
 from alphaiou.cli.simulate import Simulate, run_simulate
+from alphaiou.cli.train import run_train, train_command
 
-COMMANDS: dict[str, tuple[type, Callable[[Any], int]]] = {
+#: A type, or a function that gives it where it cannot be had without torch.
+Options = type | Callable[[], type]
+
+COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
     "compare": (Compare, run_compare),
+    "train": (train_command, run_train),
+    "predict": (Predict, run_predict),
     "data": (Data, run_data),
     "eval": (Evaluate, run_eval),
     "curves": (Curves, run_curves),
@@ -39,7 +46,8 @@ def run(arguments: Sequence[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"commands: {', '.join(COMMANDS)}"
         raise UsageError(f"no command {name!r}; {hint}")
-    kind, function = COMMANDS[name]
+    options_of, function = COMMANDS[name]
+    kind = options_of if isinstance(options_of, type) else options_of()
     try:
         command: object = tyro.cli(
             kind, prog=f"alphaiou {name}", args=options, config=(tyro.conf.FlagCreatePairsOff,)

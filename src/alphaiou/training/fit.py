@@ -25,7 +25,7 @@ from alphaiou.training.evaluate import evaluate
 from alphaiou.training.preparation import Execution, Report, Run, Surroundings, prepare
 from alphaiou.training.processes import device_kind, launch
 from alphaiou.training.recipe import Recipe, recipe_hash
-from alphaiou.training.record import finished_record, run_record, write_record
+from alphaiou.training.record import finished_record, peak_memory, run_record, write_record
 from alphaiou.training.settle import settle
 from alphaiou.training.weights import WEIGHTS, save_weights
 
@@ -122,6 +122,7 @@ def _epoch(run: Run, epoch: int) -> None:
         "class": losses[2],
         "seconds": seconds,
         "images_per_second": steps * run.recipe.batch_size / seconds,
+        "memory_bytes": peak_memory(run.around.device),
         "lost_boxes": int(run.around.processes.total(step.totals.lost_boxes)),
     }
     if _is_due(run.recipe, epoch):

@@ -20,7 +20,7 @@ from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
 
 #: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.settle`).
-AUTO = "auto"
+AUTO: Literal["auto"] = "auto"
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Selection = Literal["last", "best", "best-on-test"]
 Objectness = Literal["iou", "similarity"]
@@ -32,12 +32,12 @@ class DataRecipe:
     """Which images are trained on, and which are scored.
 
     Attributes:
-        path: A data set of any layout, or ``shapes``.
-        train: The split to train on; ``auto`` is trainval or train.
-        val: The split to score during training; ``auto`` is val, if there is one.
-        test: The split to score at the end; ``auto`` is test, if there is one.
-        hold_out: The share of the training images kept for ``val`` where there is none.
-        difficult: ``drop`` leaves difficult boxes out of training, as the paper does.
+        path: A data set of any layout, or shapes.
+        train: The split to train on; auto is trainval or train.
+        val: The split to score during training; auto is val, if there is one.
+        test: The split to score at the end; auto is test, if there is one.
+        hold_out: The share of the training images kept for val where there is none.
+        difficult: drop leaves difficult boxes out of training, as the paper does.
     """
 
     path: str = "shapes"
@@ -59,10 +59,10 @@ class Optimisation:
 
     Attributes:
         lr: The learning rate after warm-up.
-        final_lr: What the cosine ends at, as a share of ``lr``.
+        final_lr: What the cosine ends at, as a share of lr.
         momentum: The momentum after warm-up.
         weight_decay: For convolution weights, at a batch of 64; scaled with the batch.
-        warmup_epochs: The length of warm-up, but at least ``warmup_steps``.
+        warmup_epochs: The length of warm-up, but at least warmup_steps.
         warmup_steps: The least number of steps of warm-up.
         warmup_bias_lr: Where the learning rate of biases starts; that of the others starts at 0.
         warmup_momentum: Where the momentum starts.
@@ -103,9 +103,9 @@ class Recipe:
     """One run. The defaults are the paper's YOLOv5s.
 
     Attributes:
-        detector: A name that ``build_detector`` knows.
+        detector: A name that build_detector knows.
         loss: The box loss.
-        alpha_schedule: α over the training, in place of the one of ``loss``.
+        alpha_schedule: α over the training, in place of the one of loss.
         data: What is trained on and scored.
         image_size: The long side of the images, in pixels.
         batch_size: Images a step, over all processes.
@@ -114,17 +114,17 @@ class Recipe:
         box_gain: How much the box loss counts.
         objectness_gain: How much the objectness loss counts.
         class_gain: How much the class loss counts.
-        objectness: What the objectness of a positive learns: ``iou`` or ``similarity``.
+        objectness: What the objectness of a positive learns: iou or similarity.
         noise: The rate of noise on the training boxes.
         subset: The share of the training images that is used.
         augmentation: How images are changed.
         optimisation: How weights are changed.
-        precision: The arithmetic of the network; ``auto`` is bf16 on a GPU, fp32 elsewhere. Boxes
+        precision: The arithmetic of the network; auto is bf16 on a GPU, fp32 elsewhere. Boxes
             and losses are always fp32.
-        evaluate_every: Epochs between scores on ``val``; 0 is at the end only.
-        select: The weights that are kept: ``last``, ``best`` on ``val``, or ``best-on-test``, the
+        evaluate_every: Epochs between scores on val; 0 is at the end only.
+        select: The weights that are kept: last, best on val, or best-on-test, the
             paper's way.
-        rule: How detections are scored: ``coco``, ``voc``, ``voc07`` or ``paper``.
+        rule: How detections are scored: coco, voc, voc07 or paper.
         nms_threshold: The IoU above which NMS removes a box.
     """
 

@@ -1,0 +1,140 @@
+"""``alphaiou predict``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from alphaiou.experiments.prediction import PredictedImage
+    from alphaiou.training.weights import TrainedDetector
+
+
+Workers = Annotated[
+    int | None,
+    tyro.conf.DisallowNone,
+    tyro.conf.arg(metavar="INT", help_behavior_hint="(default: by images and cores)"),
+]
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Detect objects in images with trained weights.
+
+    Writes to --out:
+    - predictions.json   detections in COCO's format, for alphaiou eval
+    - drawings/          each image with boxes, classes and scores
+
+    In predictions.json images go by file name and classes by name.
+
+    Images that cannot be read are named and passed over; exit code 1.
+    """
+
+    images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES ...")]
+    """Files, folders, patterns such as 'photos/*.jpg'."""
+
+    weights: Path
+    """best.safetensors of a training, or the folder of its run."""
+
+    score: float = 0.25
+    """Leave detections of a lower score out; 0.001 for alphaiou eval."""
+
+    no_drawings: bool = False
+    """Write predictions.json alone."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+
+    workers: Workers = None
+    """Processes that decode images."""
+
+    out: Path = Path("runs/predict")
+    """Folder to write to."""
+
+
+def run_predict(command: Predict) -> int:
+    """Detect in every image, write what was found, and say what could not be read."""
+    import json
+
+    from rich.console import Console
+
+    from alphaiou.cli import UsageError
+    from alphaiou.data.safe_write import write_file
+    from alphaiou.experiments.prediction import as_coco, find_images
+    from alphaiou.training.weights import load_weights
+
+    if not command.images:
+        raise UsageError("alphaiou predict: give an image, a folder or a pattern, or several")
+    if not 0.0 <= command.score <= 1.0:
+        raise UsageError(f"--score {command.score}: must be from 0 to 1")
+    trained = load_weights(command.weights)
+    paths = find_images(command.images)
+    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    console = Console()
+    images = _predict(command, trained, paths, console)
+    found = [entry for image in images for entry in as_coco(image, trained.classes)]
+    path = command.out / "predictions.json"
+    write_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    unreadable = _say_unreadable(images, console)
+    read = len(images) - unreadable
+    _say(console, f"{len(found):,} detections in {read:,} images")
+    _say(console, f"wrote {path}")
+    if read and not command.no_drawings:
+        _say(console, f"wrote {command.out / 'drawings'}/")
+    return 1 if unreadable else 0
+
+
+def _predict(
+    command: Predict, trained: TrainedDetector, paths: Sequence[Path], console: Console
+) -> list[PredictedImage]:
+    from rich.progress import track
+
+    from alphaiou.data.safe_write import flat_names
+    from alphaiou.experiments.drawing import draw_detections, save_drawing
+    from alphaiou.experiments.prediction import predict_images
+    from alphaiou.training.processes import device_kind
+
+    images = []
+    names = flat_names(path.as_posix() for path in paths)
+    predicted = predict_images(
+        trained,
+        paths,
+        score=command.score,
+        device=device_kind(command.device),
+        workers=command.workers,
+    )
+    shown = track(
+        zip(predicted, names, strict=True),
+        "images",
+        len(paths),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    for image, name in shown:
+        images.append(image)
+        if image.found is not None and not command.no_drawings:
+            picture = draw_detections(image.path, image.found, trained.classes)
+            save_drawing(picture, command.out / "drawings" / name)
+    return images
+
+
+def _say_unreadable(images: Sequence[PredictedImage], console: Console) -> int:
+    """Name the images that could not be read; how many."""
+    unreadable = [image for image in images if image.found is None]
+    for image in unreadable:
+        _say(console, f"{image.path}: {image.problem}")
+    if unreadable:
+        _say(console, f"{len(unreadable):,} of {len(images):,} images could not be read")
+    return len(unreadable)
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,116 @@
+"""``alphaiou train``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rich.console import Console
+
+    from alphaiou.cli.train_options import Train
+    from alphaiou.training.fit import Execution
+    from alphaiou.training.recipe import Recipe
+
+
+def train_command() -> type[Train]:
+    """Train a detector with any box loss."""
+    from alphaiou.cli.train_options import Train
+
+    return Train
+
+
+def run_train(command: Train) -> int:
+    """Train, then print the scores and say where the files are."""
+    from rich.console import Console
+
+    from alphaiou.cli.events import with_events
+    from alphaiou.cli.training_progress import TrainingProgress
+    from alphaiou.training.fit import fit
+    from alphaiou.training.processes import device_kind, is_first_process
+    from alphaiou.training.recipe import recipe_hash
+    from alphaiou.training.settle import settle
+
+    execution = _execution(command)
+    recipe = settle(_recipe(command), device_kind(command.device))
+    console = Console(quiet=not is_first_process())
+    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    with TrainingProgress(recipe, console) as progress:
+        report = progress.report()
+        if command.tensorboard:
+            report = with_events(report, command.out / recipe_hash(recipe))
+        record = fit(recipe, command.out, execution=execution, report=report)
+    if is_first_process():
+        _conclude(record, command, console)
+    return 0
+
+
+def _recipe(command: Train) -> Recipe:
+    from dataclasses import replace
+
+    from alphaiou.cli import UsageError
+    from alphaiou.losses.spec import LossSpec
+
+    recipe = command.recipe
+    try:
+        if command.source is not None:
+            recipe = replace(recipe, data=replace(recipe.data, path=command.source))
+        if command.box_loss is not None:
+            recipe = replace(recipe, loss=LossSpec.parse(command.box_loss))
+        if command.alpha_from_to is not None:
+            recipe = replace(recipe, alpha_schedule=_schedule(command.alpha_from_to))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return recipe
+
+
+def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs torch
+    from alphaiou.losses.schedule import AlphaSchedule
+
+    start, _, rest = text.partition(":")
+    end, _, shape = rest.partition(":")
+    try:
+        numbers = float(start), float(end)
+    except ValueError:
+        raise ValueError(
+            f"--alpha-schedule {text!r}: write START:END or START:END:SHAPE, such as 1:3:cosine"
+        ) from None
+    return AlphaSchedule(*numbers, shape or "linear")  # type: ignore[arg-type]
+
+
+def _execution(command: Train) -> Execution:
+    from alphaiou.cli import UsageError
+    from alphaiou.training.fit import Execution
+    from alphaiou.training.processes import device_kind
+    from alphaiou.training.step import StepOptions
+
+    for name in ("devices", "nodes"):
+        if getattr(command, name) < 1:
+            raise UsageError(f"--{name} {getattr(command, name)}: must be at least 1")
+    if command.workers is not None and command.workers < 0:
+        raise UsageError(f"--workers {command.workers}: must be at least 0")
+    alone = command.devices * command.nodes == 1
+    fast = device_kind(command.device) == "cuda" and alone
+    chosen = StepOptions(
+        compile=fast and not command.no_compile, capture=fast and not command.no_graph
+    )
+    return Execution(
+        device=command.device,
+        devices=command.devices,
+        nodes=command.nodes,
+        workers=command.workers,
+        step=chosen if command.no_compile or command.no_graph else None,
+    )
+
+
+def _conclude(record: dict[str, Any], command: Train, console: Console) -> None:
+    from alphaiou.cli.training_progress import final_table
+
+    folder = command.out / str(record["name"])
+    if record["scores"]:
+        console.print(final_table(record))
+    else:
+        console.print("nothing was scored: give --data.val, --data.test or --data.hold-out")
+    for name in ("record.json", "best.safetensors"):
+        console.print(f"wrote {folder / name}", highlight=False, soft_wrap=True)

@@ -1,0 +1,121 @@
+"""What a training shows while it runs, and at its end."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from alphaiou.training.fit import Report
+    from alphaiou.training.recipe import Recipe
+
+#: Lines where there is no terminal are this many seconds apart, but for epochs with scores.
+QUIET_SECONDS = 10.0
+
+
+class TrainingProgress:
+    """A bar with the time left, and a line an epoch; lines alone where there is no terminal.
+
+    Args:
+        recipe: The run.
+        console: Where to show it.
+    """
+
+    def __init__(self, recipe: Recipe, console: Console) -> None:
+        self.epochs, self.console = recipe.epochs, console
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        self.bar = Progress(
+            *columns,
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("reading images", total=None)
+        self.last_line = 0.0
+
+    def __enter__(self) -> TrainingProgress:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def report(self) -> Report:
+        """Who is told."""
+        from alphaiou.training.fit import Report
+
+        return Report(
+            note=self._say, cached=self._cached, stepped=self._stepped, epoch_done=self._epoch_done
+        )
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _cached(self, done: int, total: int) -> None:
+        self.bar.update(self.task, completed=done, total=total)
+
+    def _stepped(self, epoch: int, step: int, steps: int) -> None:
+        done = epoch * steps + step
+        if self.bar.tasks[0].total != self.epochs * steps:
+            # A new bar: images were read at another pace, and epochs of an earlier call at none.
+            self.bar.reset(self.task, total=self.epochs * steps, completed=done - 1)
+        description = f"epoch {epoch + 1} of {self.epochs}"
+        self.bar.update(self.task, completed=done, description=description)
+
+    def _epoch_done(self, entry: dict[str, Any]) -> None:
+        now, scored = time.monotonic(), "val" in entry or "test" in entry
+        due = now - self.last_line > QUIET_SECONDS or entry["epoch"] == self.epochs
+        if scored or due or self.console.is_terminal:
+            self.last_line = now
+            self._say(epoch_line(entry, self.epochs))
+
+
+def epoch_line(entry: dict[str, Any], epochs: int) -> str:
+    """An epoch in one line: losses, pace, memory, time left, scores."""
+    losses = " ".join(f"{name} {entry[name]:.3f}" for name in ("box", "objectness", "class"))
+    left = timedelta(seconds=round((epochs - entry["epoch"]) * entry["seconds"]))
+    parts = [
+        f"epoch {entry['epoch']:{len(str(epochs))}} of {epochs}: {losses}",
+        f"{entry['images_per_second']:,.{1 if entry['images_per_second'] < 10 else 0}f} images/s",
+        f"{entry['memory_bytes'] / 2**30:.1f} GiB",
+    ]
+    if entry["epoch"] < epochs:
+        parts.append(f"{left} left")
+    for name in ("val", "test"):
+        if name in entry:
+            parts.append(
+                f"{name} AP50 {100 * entry[name]['ap50']:.2f} mAP {100 * entry[name]['map']:.2f}"
+            )
+    if entry["lost_boxes"]:
+        parts.append(f"{entry['lost_boxes']:,} boxes found no slot")
+    return ", ".join(parts)
+
+
+def final_table(record: dict[str, Any]) -> Table:
+    """The scores of a run as a table."""
+    from alphaiou.experiments.score_tables import comparison_table
+    from alphaiou.losses.spec import LossSpec
+    from alphaiou.metrics import comparison_rows
+
+    recipe = record["recipe"]
+    name = f"{recipe['detector']}, {LossSpec(**recipe['loss']).display_name}"
+    # JSON has null for a score that nothing defines.
+    numbers = {
+        key: float("nan") if value is None else value for key, value in record["scores"].items()
+    }
+    selected = record["selected"]
+    which = f"epoch {selected['epoch']}, best on {selected['on']}" if best(record) else "last epoch"
+    title = f"{recipe['data']['path']}, {record['scored_on']}, rule {recipe['rule']}, {which}, %"
+    return comparison_table(comparison_rows({name: numbers}), title)
+
+
+def best(record: dict[str, Any]) -> bool:
+    """Whether the weights of a run are those of its best epoch, and not of its last."""
+    return isinstance(record["selected"], dict)
