@@ -4,6 +4,7 @@ Nothing here is imported at the top that needs more than the standard library: t
 start, and to say what to install, on a machine that has only the losses.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -43,10 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"this command needs {missing}, which is missing: {install}", 1)
     except UsageError as error:
         return _fail(str(error), 2)
-    except (OSError, AlphaIoUError) as error:
+    except OSError as error:
+        return _fail_outside(error)
+    except AlphaIoUError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
+
+
+def _fail_outside(error: OSError) -> int:
+    """Say what the system would not do; nothing when whoever reads the output has seen enough."""
+    if isinstance(error, BrokenPipeError):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+        return 1
+    named = error.filename is not None and error.strerror
+    return _fail(f"{error.filename}: {error.strerror}" if named else str(error), 1)
 
 
 def _fail(message: str, code: int) -> int:
