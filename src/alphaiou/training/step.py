@@ -113,6 +113,8 @@ class TrainingStep:
         )
         if options.compile:
             compile_parts(detector)
+        # Shapes never change, so it pays that cuDNN tries its algorithms.
+        torch.backends.cudnn.benchmark = device.type == "cuda"
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
         self.capture = options.capture
         self.graph: torch.cuda.CUDAGraph | None = None
