@@ -180,12 +180,13 @@ def test_words_for_drawn_sets():
     assert plain.sizes.max() == 96
     assert load_dataset("shapes-128", "val").index.sizes.max() == 128
     assert len(load_dataset("shapes-plain", "val").index.classes) == 4
+    assert load_dataset("shapes-discs-64", "val").index.classes == ("disc",)
     assert split_names("shapes-plain-96") == split_names("shapes")
 
 
 @pytest.mark.parametrize("word", ["shapes-hard", "shapes-plain-", "shapes-96-plain"])
 def test_other_words_are_no_sets(word):
-    with pytest.raises(DataError, match="shapes, shapes-plain, and either with a size"):
+    with pytest.raises(DataError, match="shapes, shapes-plain, shapes-discs, and each with a size"):
         load_dataset(word, "train")
     with pytest.raises(DataError, match="no drawn set"):
         load_dataset(word, "train", layout="shapes")

@@ -27,8 +27,8 @@ SIGNS: dict[Layout, str] = {
     "shapes": 'the word "shapes"',
 }
 #: The drawn sets: their level, and the longer side of their images.
-SHAPES_WORD = re.compile(r"shapes(?:-(?P<level>plain))?(?:-(?P<size>[0-9]+))?")
-SHAPES_WORDS = "shapes, shapes-plain, and either with a size in pixels such as shapes-plain-96"
+SHAPES_WORD = re.compile(r"shapes(?:-(?P<level>plain|discs))?(?:-(?P<size>[0-9]+))?")
+SHAPES_WORDS = "shapes, shapes-plain, shapes-discs, and each with a size such as shapes-discs-64"
 
 
 def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) -> DetectionDataset:
@@ -40,8 +40,8 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
 
     Args:
         path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or a word for a
-            set that is drawn as it is read: ``shapes``, or ``shapes-plain``, the easy one; either
-            may say how large its images are, as in ``shapes-plain-96``.
+            set that is drawn as it is read: ``shapes``, or the easier ``shapes-plain`` and
+            ``shapes-discs``; each may say how large its images are, as in ``shapes-discs-64``.
         split: The split: ``train``, ``val``, ``test``, or what the data set calls it.
         layout: The layout, where the files could be of more than one.
 

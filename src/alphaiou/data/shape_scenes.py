@@ -7,7 +7,7 @@ image can be had in any order and in any process. Many images are laid out at on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -50,19 +50,22 @@ class Level:
     grain: float = 25.0
 
 
+_PLAIN = Level(
+    shapes=("disc", "triangle", "star", "cross"),
+    objects=3,
+    smallest=0.16,
+    clutter=2,
+    strokes=0,
+    camouflage=0.0,
+    softness=1,
+    grain=10.0,
+)
 LEVELS = {
     "full": Level(),
-    # What a small detector learns in a minute or two on two cores.
-    "plain": Level(
-        shapes=("disc", "triangle", "star", "cross"),
-        objects=3,
-        smallest=0.16,
-        clutter=2,
-        strokes=0,
-        camouflage=0.0,
-        softness=1,
-        grain=10.0,
-    ),
+    "plain": _PLAIN,
+    # One class: a small detector finds discs within a minute on two cores, long before it can tell
+    # shapes apart.
+    "discs": replace(_PLAIN, shapes=("disc",)),
 }
 
 SHORT_SIDES = np.array([1.0, 1.0, 0.9, 0.75, 0.75, 0.66])  # as fractions of the long side

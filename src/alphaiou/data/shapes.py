@@ -4,7 +4,7 @@ Twelve shapes, turned and stretched, filled with textures, covering one another,
 with clutter. An object's box is the exact extent of its outline within the image, to a fraction
 of a pixel, whether or not another shape covers part of it. A shape of which less than 30 % is seen
 (the rest is covered or outside the image) is drawn but is no object. The level ``plain`` has four
-shapes, few and large, on quiet backgrounds.
+shapes, few and large, on quiet backgrounds; ``discs`` is the same with one of them.
 
 An image depends on the seed, its split, its number, the size and the level alone: it is the same
 bytes in every process, order and machine.
@@ -53,7 +53,8 @@ def shapes_dataset(
         length: How many images; 2000, 500 and 500 unless given. A longer set begins with the
             images of a shorter one.
         seed: Which of the many such data sets.
-        level: ``full``, or ``plain``, which a small detector learns in minutes on a processor.
+        level: ``full``, ``plain``, or ``discs``, which a small detector learns to find within a
+            minute on a processor.
 
     Example:
         >>> image, target = shapes_dataset("val", size=160, length=8)[3]
