@@ -130,7 +130,7 @@ def test_pixels_go_where_they_fit():
     assert choose_device(100, cpu, 100) == cpu
     with pytest.raises(DataError, match="smaller image_size, or stream"):
         choose_device(101, cpu, 100)
-    with pytest.raises(DataError, match="stream_batches"):
+    with pytest.raises(DataError, match="stream them"):
         choose_device(2**60, cpu)
     # No such device is asked: the limit alone decides.
     assert choose_device(100, torch.device("cuda"), 100).type == "cuda"

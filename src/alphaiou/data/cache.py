@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,13 @@ class ImageCache:
             device: Where to; from pinned memory the copy does not block.
         """
         return self._each(lambda tensor: _move(tensor[rows], device))
+
+    def parts(
+        self, rows: Int64[Tensor, " some"], batch_size: int, device: torch.device | str
+    ) -> Iterator[ImageCache]:
+        """Some images on a device, a few at a time."""
+        for chosen in torch.split(rows.to(self.pixels.device), batch_size):
+            yield self.gather(chosen, device)
 
     def to(self, device: torch.device | str) -> ImageCache:
         """The same cache on a device."""

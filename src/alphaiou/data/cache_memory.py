@@ -13,6 +13,10 @@ DEVICE_SHARE = 0.5
 HOST_SHARE = 0.7
 
 
+class TooLargeError(DataError):
+    """The images of a data set fit in no memory; they can still be streamed."""
+
+
 def choose_device(
     num_bytes: int, device: torch.device, memory_limit: int | None = None
 ) -> torch.device:
@@ -24,7 +28,7 @@ def choose_device(
         memory_limit: How many bytes that may be; a share of the free memory unless given.
 
     Raises:
-        DataError: They do not fit in host memory either.
+        TooLargeError: They do not fit in host memory either.
 
     Example:
         >>> choose_device(1000, torch.device("cpu"))
@@ -38,10 +42,9 @@ def choose_device(
     if device.type != "cpu":
         limit = HOST_SHARE * free_memory(host)
     if num_bytes > limit:
-        raise DataError(
+        raise TooLargeError(
             f"the images take {num_bytes / 2**30:.1f} GiB once decoded, more than the "
-            f"{limit / 2**30:.1f} GiB that may be used; take a smaller image_size, or stream them "
-            "(stream_batches)"
+            f"{limit / 2**30:.1f} GiB that may be used; take a smaller image_size, or stream them"
         )
     return host
 

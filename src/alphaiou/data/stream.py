@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from alphaiou.data.cache import ImageCache, check_side, make_cache
 from alphaiou.data.cached_image import FILL, load_image
+from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:
     from alphaiou.data.dataset import DetectionDataset
@@ -91,6 +93,44 @@ def stream_batches(
     )
     for part in loader:
         yield part.to(device)
+
+
+@dataclass(frozen=True)
+class StreamedImages:
+    """Images that are decoded whenever they are asked for, in place of an ``ImageCache``.
+
+    Attributes:
+        dataset: The images.
+        side: The side of the squares.
+        workers: Processes that decode; one a core unless given.
+    """
+
+    dataset: DetectionDataset
+    side: int
+    workers: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    @property
+    def image_ids(self) -> Int64[Tensor, " images"]:
+        """The data set's own number of each image."""
+        return torch.tensor(self.dataset.index.image_ids)
+
+    def parts(
+        self, rows: Int64[Tensor, " some"], batch_size: int, device: torch.device | str
+    ) -> Iterator[ImageCache]:
+        """Some images on a device, a few at a time."""
+        return stream_batches(
+            self.dataset,
+            rows,
+            self.side,
+            batch_size=batch_size,
+            images_per_sample=1,
+            device=device,
+            workers=self.workers,
+        )
 
 
 class _Parts(torch.utils.data.Dataset[ImageCache]):

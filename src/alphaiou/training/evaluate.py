@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from alphaiou.data.cache import ImageCache, letterbox_batch, to_original
 from alphaiou.data.index import DetectionIndex
+from alphaiou.data.stream import StreamedImages
 from alphaiou.detectors import fold_batch_norm
 from alphaiou.metrics import DetectionScores, Scores
 from alphaiou.metrics.rules import RuleName
@@ -22,7 +23,7 @@ from alphaiou.training.step import AUTOCAST
 def evaluate(
     detector: nn.Module,
     index: DetectionIndex,
-    cache: ImageCache,
+    images: ImageCache | StreamedImages,
     *,
     rule: RuleName,
     precision: Precision,
@@ -34,7 +35,7 @@ def evaluate(
     Args:
         detector: The detector.
         index: The images and their boxes, in pixels of the original images.
-        cache: Their pixels, in the same order; images that it could not read are not scored.
+        images: Their pixels, in the same order; images that cannot be read are not scored.
         rule: How to score.
         precision: The arithmetic of the network.
         batch_size: Images at a time.
@@ -42,12 +43,15 @@ def evaluate(
     """
     processes = processes or Processes()
     scores = DetectionScores(classes=index.classes, rule=rule)
-    index = readable(index, cache)
-    rows = torch.arange(len(index), device=cache.pixels.device)[processes.rank :: processes.count]
+    device = next(detector.parameters()).device
+    row_of = {int(number): row for row, number in enumerate(index.image_ids)}
+    rows = torch.arange(len(images))[processes.rank :: processes.count]
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
-    for chosen in torch.split(rows, batch_size):
-        found = detect(folded, cache, chosen, precision=precision)
-        scores.update(found, [ground_truth(index, row) for row in chosen.tolist()])
+    for part in images.parts(rows, batch_size, device):
+        seen = (part.sizes[:, 0] > 0).nonzero().flatten()
+        found = detect(folded, part, seen, precision=precision)
+        numbers = part.image_ids[seen].tolist()
+        scores.update(found, [ground_truth(index, row_of[number]) for number in numbers])
     return (scores if processes.count == 1 else scores.gather()).compute()
 
 

@@ -6,24 +6,29 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from jaxtyping import Float64
 
 from alphaiou.data.cache import ImageCache, build_cache
+from alphaiou.data.cache_memory import TooLargeError
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.derived import fingerprint
+from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import left_out
+from alphaiou.data.stream import StreamedImages
 from alphaiou.detectors import YOLOv5
 from alphaiou.detectors.anchors import fit_anchors
-from alphaiou.training.batches import CachedBatches, seed_of
+from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 from alphaiou.training.sets import RunSets, run_sets
 from alphaiou.training.step import StepOptions, TrainingStep
 from alphaiou.training.weights import fresh_detector
+
+Images = ImageCache | StreamedImages
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,9 @@ class Execution:
         device: ``auto``, ``cpu`` or ``cuda``.
         devices: GPUs, or processes on the CPU; started by torchrun if more than one.
         nodes: Machines.
-        workers: Threads that decode images.
+        workers: Processes that decode images.
+        images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
+            decoded whenever they are needed; ``auto`` streams what fits in no memory.
         checkpoint_seconds: The least time between checkpoints, which are written at the end of an
             epoch: what a run that is killed may have to compute again.
         step: Compiled, captured; by default both on CUDA, neither elsewhere.
@@ -44,6 +51,7 @@ class Execution:
     devices: int = 1
     nodes: int = 1
     workers: int | None = None
+    images: Literal["auto", "memory", "stream"] = "auto"
     checkpoint_seconds: float = 30.0
     step: StepOptions | None = None
 
@@ -89,7 +97,7 @@ class Run:
     folder: Path
     around: Surroundings
     sets: RunSets
-    caches: dict[str, ImageCache]
+    caches: dict[str, Images]
     step: TrainingStep
     notes: list[str]
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -109,19 +117,32 @@ def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
     notes = list(sets.notes)
     for note in notes:
         around.report.note(note)
-    caches = {}
+    caches: dict[str, Images] = {}
     for name in ("train", "val", "test"):
         dataset: DetectionDataset | None = getattr(sets, name)
         if dataset is not None:
-            caches[name] = _cache(dataset, recipe.image_size, around)
+            caches[name] = _images(dataset, recipe.image_size, around)
             if lost := left_out(caches[name].problems):
                 notes.append(f"{dataset.index.split}: {lost}")
     torch.manual_seed(seed_of("weights", recipe.seed))
     detector = fresh_detector(recipe, len(sets.train.index.classes))
-    sizes = _box_sizes(caches["train"])
-    detector.anchors.copy_(fit_anchors(sizes, detector.anchors, seed=recipe.seed))
-    step = _step(recipe, detector.to(around.device), caches["train"], around)
+    sizes = torch.from_numpy(box_sizes(sets.train.index, recipe.image_size))
+    detector.anchors.copy_(fit_anchors(sizes.float(), detector.anchors, seed=recipe.seed))
+    step = _step(recipe, detector.to(around.device), caches["train"], sets.train.index, around)
     return Run(recipe, folder, around, sets, caches, step, notes)
+
+
+def _images(dataset: DetectionDataset, image_size: int, around: Surroundings) -> Images:
+    """The images in memory, or as a stream where they do not fit."""
+    wanted = around.execution.images
+    if wanted != "stream":
+        try:
+            return _cache(dataset, image_size, around)
+        except TooLargeError as error:
+            if wanted == "memory":
+                raise
+            around.report.note(f"{dataset.index.split} is streamed: {error}")
+    return StreamedImages(dataset, image_size, around.execution.workers)
 
 
 def _cache(dataset: DetectionDataset, image_size: int, around: Surroundings) -> ImageCache:
@@ -138,20 +159,19 @@ def _cache(dataset: DetectionDataset, image_size: int, around: Surroundings) -> 
 
 
 def _step(
-    recipe: Recipe, detector: YOLOv5, cache: ImageCache, around: Surroundings
+    recipe: Recipe, detector: YOLOv5, images: Images, index: DetectionIndex, around: Surroundings
 ) -> TrainingStep:
     processes, device = around.processes, around.device
     fast = device.type == "cuda" and processes.count == 1
     options = around.execution.step or StepOptions(compile=fast, capture=fast)
     processes.join(detector)
-    batches = CachedBatches(
-        cache,
-        recipe,
-        slots=_slots(cache, recipe),
-        processes=processes,
-        device=device,
-        compile=options.compile,
-    )
+    slots = box_slots(index, recipe)
+    settings: dict[str, Any] = {"slots": slots, "processes": processes, "device": device}
+    batches: CachedBatches | StreamedBatches
+    if isinstance(images, StreamedImages):
+        batches = StreamedBatches(images.dataset, recipe, **settings, workers=images.workers)
+    else:
+        batches = CachedBatches(images, recipe, **settings, compile=options.compile)
     return TrainingStep(
         detector,
         batches,
@@ -162,16 +182,15 @@ def _step(
     )
 
 
-def _box_sizes(cache: ImageCache) -> Float[Tensor, "boxes 2"]:
+def box_sizes(index: DetectionIndex, image_size: int) -> Float64[np.ndarray, "boxes 2"]:
     """Width and height of every box, in pixels at the size of training."""
-    boxes = cache.boxes.cpu()
-    there = torch.arange(boxes.shape[1]) < cache.counts.cpu()[:, None]
-    return (boxes[..., 2:] - boxes[..., :2])[there]
+    scale = image_size / index.sizes.max(1)[index.image_of_box()]
+    return np.asarray((index.boxes[:, 2:] - index.boxes[:, :2]) * scale[:, None])
 
 
-def _slots(cache: ImageCache, recipe: Recipe) -> int:
+def box_slots(index: DetectionIndex, recipe: Recipe) -> int:
     """Boxes that a batch can hold: twice the mean of whole mosaics, of which crops keep a half."""
     images = recipe.batch_size // recipe.optimisation.accumulate
-    most = images * 4 * cache.boxes.shape[1]
-    mean = cache.counts.double().mean().item()
+    most = images * 4 * int(np.diff(index.offsets).max(initial=1))
+    mean = index.num_boxes / len(index)
     return max(1, min(most, max(512, int(8 * mean * images))))

@@ -1,0 +1,62 @@
+"""Images that fit in no memory: the same training and the same scores, streamed."""
+
+import pytest
+import torch
+
+from alphaiou.data import cache_memory
+from alphaiou.data.cache import build_cache
+from alphaiou.data.cache_memory import TooLargeError
+from alphaiou.data.shapes import shapes_dataset
+from alphaiou.data.stream import StreamedImages
+from alphaiou.detectors import build_detector
+from alphaiou.training.evaluate import evaluate
+from alphaiou.training.fit import fit
+from alphaiou.training.preparation import Execution, Report, box_sizes, box_slots
+from alphaiou.training.recipe import DataRecipe, Recipe
+
+SIDE = 64
+
+
+def tiny(**changes):
+    settings = {"detector": "yolov5n", "image_size": SIDE, "batch_size": 4, "epochs": 1}
+    data = DataRecipe("shapes", val=None, test=None)
+    return Recipe(**(settings | {"precision": "fp32", "data": data, "subset": 0.004} | changes))
+
+
+def test_scores_are_those_of_the_cache():
+    torch.manual_seed(0)
+    dataset = shapes_dataset("val", size=SIDE, length=7)
+    detector = build_detector("yolov5n", 12).eval()
+    for head in detector.network.head:  # objectness that finds something in an untrained network
+        head.bias.data.view(3, -1)[:, 4] += 4.0
+    options = {"rule": "coco", "precision": "fp32", "batch_size": 3}
+    cached = evaluate(detector, dataset.index, build_cache(dataset, SIDE), **options)
+    streamed = evaluate(detector, dataset.index, StreamedImages(dataset, SIDE, 0), **options)
+    assert cached.num_detections == streamed.num_detections > 0
+    assert cached.as_dict() == pytest.approx(streamed.as_dict(), nan_ok=True)
+
+
+def test_what_fits_nowhere_is_streamed_and_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache_memory, "free_memory", lambda _: 1000.0)
+    notes = []
+    record = fit(
+        tiny(),
+        tmp_path,
+        execution=Execution(device="cpu", workers=0),
+        report=Report(note=notes.append),
+    )
+    assert len(record["history"]) == 1
+    assert any("train is streamed" in note for note in notes)
+    with pytest.raises(TooLargeError, match="image_size"):
+        fit(tiny(seed=1), tmp_path, execution=Execution(device="cpu", images="memory"))
+
+
+def test_sizes_and_slots_come_from_the_index():
+    index = shapes_dataset("train", size=128, length=9).index
+    sizes = torch.from_numpy(box_sizes(index, SIDE))
+    cache = build_cache(shapes_dataset("train", size=128, length=9), SIDE)
+    there = torch.arange(cache.boxes.shape[1]) < cache.counts[:, None]
+    cached = (cache.boxes[..., 2:] - cache.boxes[..., :2])[there]
+    torch.testing.assert_close(sizes.float(), cached, rtol=0.02, atol=0.5)
+    assert box_slots(index, tiny(batch_size=64)) == int(8 * 64 * index.num_boxes / len(index))
+    assert box_slots(index, tiny(batch_size=1)) == 4 * int(cache.counts.max())
