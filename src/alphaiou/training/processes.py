@@ -165,9 +165,22 @@ class _SyncedNorm:
         norm.running_var.lerp_(variance * (numbers / max(1, numbers - 1)), norm.momentum)
 
 
-def _total(tensor: Tensor) -> Tensor:
-    """The sum over all processes, through which gradients flow."""
-    from torch.distributed.nn.functional import all_reduce
+class _Total(torch.autograd.Function):
+    """The sum over all processes, through which gradients flow to all of them."""
 
-    total: Tensor = all_reduce(tensor)  # type: ignore[no-untyped-call]
+    @staticmethod
+    def forward(_: Any, tensor: Tensor) -> Tensor:  # noqa: ANN401
+        total = tensor.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        total = gradient.clone()
+        torch.distributed.all_reduce(total)
+        return total
+
+
+def _total(tensor: Tensor) -> Tensor:
+    total: Tensor = _Total.apply(tensor)
     return total

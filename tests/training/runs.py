@@ -1,0 +1,148 @@
+"""Small trainings for the tests, in this process and in others.
+
+Other processes are forked from a server that has imported everything once: a fresh interpreter
+would take seconds each time.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import lightning.fabric  # noqa: F401 - here, so that the server has it
+import numpy as np
+import torch
+
+from alphaiou.data.augment import Augmentation
+from alphaiou.data.coco import write_coco
+from alphaiou.data.shapes import shapes_index
+from alphaiou.losses.spec import LossSpec
+from alphaiou.training.checkpoint import read_tensors
+from alphaiou.training.fit import Execution, Report, fit
+from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe
+
+SIDE = 64
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload([__name__])
+
+
+def write_shapes(folder, *, train=4, val=2, test=0):
+    """A small COCO data set of drawn shapes."""
+    for split, length in (("train", train), ("val", val), ("test", test)):
+        if length:
+            index = shapes_index(split, size=SIDE, length=length, level="plain")
+            write_coco(index, Path(folder), images="copy")
+    return str(folder)
+
+
+def square_images(folder, count):
+    """Images of one or two objects that fill their squares, as a split ``train``."""
+    index = shapes_index("train", size=SIDE, length=100, level="plain")
+    square = index.sizes[:, 0] == index.sizes[:, 1]
+    chosen = np.flatnonzero(square & (np.diff(index.offsets) <= 2))[:count]
+    write_coco(index.take(chosen), Path(folder), images="copy")
+    return str(folder)
+
+
+def tiny_recipe(path, **changes):
+    """Two steps an epoch, with mosaics and all."""
+    data = changes.pop("data", {})
+    settings = {
+        "detector": "yolov5n",
+        "loss": LossSpec("ciou", 3.0),
+        "image_size": SIDE,
+        "batch_size": 2,
+        "epochs": 3,
+        "precision": "fp32",
+        "optimisation": Optimisation(warmup_steps=2, warmup_epochs=0.0),
+    }
+    return Recipe(data=replace(DataRecipe(path), **data), **(settings | changes))
+
+
+def learning_recipe(path, **changes):
+    """Learns a few images by heart in some hundred steps.
+
+    The gains of objectness and classes are made for 640 pixels and 80 classes; the averages must
+    follow within so few steps.
+    """
+    return tiny_recipe(
+        path,
+        loss=LossSpec("ciou", 1.0),
+        batch_size=4,
+        box_gain=0.3,
+        objectness_gain=40.0,
+        class_gain=5.0,
+        augmentation=Augmentation.none(),
+        optimisation=Optimisation(
+            lr=0.01,
+            final_lr=0.01,
+            momentum=0.95,
+            weight_decay=0.0,
+            warmup_epochs=0.0,
+            warmup_steps=10,
+            ema_decay=0.9,
+            ema_growth=1.0,
+        ),
+        **changes,
+    )
+
+
+def train(recipe, folder, **execution):
+    """Train on the CPU; the record and what was said."""
+    torch.set_num_threads(1)
+    said = []
+    execution = {"device": "cpu", "checkpoint_seconds": 0.0} | execution
+    record = fit(
+        recipe, Path(folder), execution=Execution(**execution), report=Report(note=said.append)
+    )
+    return record, said
+
+
+def train_in_process(recipe, folder):
+    """A process that trains, started."""
+    process = PROCESSES.Process(target=train, args=(recipe, folder))
+    process.start()
+    return process
+
+
+def train_together(recipe, folder, count):
+    """Train in several processes as torchrun would start them; their exit codes."""
+    with contextlib.closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = []
+    for rank in range(count):
+        started.append(PROCESSES.Process(target=_join, args=(recipe, folder, rank, count, port)))
+        started[-1].start()
+    for process in started:
+        process.join(120)
+    return [process.exitcode for process in started]
+
+
+def _join(recipe, folder, rank, count, port):
+    os.environ |= {
+        "TORCHELASTIC_RUN_ID": "test",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+    }
+    train(recipe, folder)
+
+
+def tensors(folder, name="last.safetensors"):
+    """The tensors of a file of the only run in a folder."""
+    (run,) = (path for path in Path(folder).iterdir() if path.is_dir())
+    return read_tensors(run / name).tensors
+
+
+def assert_same_bits(one, other):
+    """Two sets of tensors are equal bit for bit."""
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
