@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from alphaiou.experiments.bench.record import Record, Row
 from alphaiou.experiments.index_tables import index_lines
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
+from alphaiou.experiments.training_tables import training_lines, training_parts_lines
 from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
 
 CONTENDERS = {
@@ -294,6 +295,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "simulation-variants": simulation_variants_table,
     "evaluation": _evaluation_table,
     "index": lambda record: markdown(*index_lines(record), left=1),
+    "training": lambda record: markdown(*training_lines(record), left=1),
+    "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
     "noise": lambda record: markdown(*noise_lines(record), left=1),
     "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }
