@@ -32,6 +32,9 @@ from alphaiou.training.weights import WEIGHTS, save_weights
 __all__ = ["Execution", "Report", "TrainingFailedError", "fit"]
 
 
+CHOSEN_ON_TEST = "the weights are chosen on the test set, as in the paper: its scores flatter them"
+
+
 class TrainingFailedError(AlphaIoUError):
     """A training cannot go on; the message says why, and what was saved."""
 
@@ -72,6 +75,9 @@ def fit(
     around = Surroundings(execution, report if processes.is_first else Report(), processes, device)
     with alone_in(run_folder, needed=processes.is_first):
         run = prepare(recipe, run_folder, around)
+        if recipe.select == "best-on-test":
+            run.notes.append(CHOSEN_ON_TEST)
+            around.report.note(CHOSEN_ON_TEST)
         first = _resume(run)
         for epoch in range(first, recipe.epochs):
             _epoch(run, epoch)

@@ -45,17 +45,21 @@ def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.devi
     Raises:
         LaunchError: The devices are not there.
     """
-    from lightning.fabric import Fabric
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
-    accelerator, strategy = device_kind(device), "ddp" if devices * nodes > 1 else "auto"
+    kind = device_kind(device)
+    if devices * nodes == 1:  # without Fabric, which takes seconds to import
+        return Processes(), torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
+    return _launch(kind, devices, nodes)
+
+
+def _launch(kind: str, devices: int, nodes: int) -> tuple[Processes, torch.device]:
+    from lightning.fabric import Fabric
+    from lightning.fabric.utilities.exceptions import MisconfigurationException
+
     try:
-        fabric = Fabric(
-            accelerator=accelerator, devices=devices, num_nodes=nodes, strategy=strategy
-        )
+        fabric = Fabric(accelerator=kind, devices=devices, num_nodes=nodes, strategy="ddp")
         fabric.launch()
     except (MisconfigurationException, ValueError) as error:
         reason = " ".join(str(error).split())

@@ -73,8 +73,11 @@ def training_index(index: DetectionIndex, recipe: Recipe) -> tuple[DetectionInde
     if recipe.noise:
         index = perturb_index(index, recipe.noise, recipe.seed)
         notes.append(f"boxes with noise of rate {recipe.noise:g} (seed {recipe.seed})")
-    if not len(index):
-        raise DataError(f"{index.root}: no images to train on in split {index.split!r}")
+    if not index.num_boxes:
+        raise DataError(
+            f"{index.root}: no boxes to train on in split {index.split!r}; "
+            f"alphaiou data check {index.root} says what is wrong with it"
+        )
     return index, notes
 
 
