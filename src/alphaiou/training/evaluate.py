@@ -49,6 +49,8 @@ def evaluate(
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     for part in images.parts(rows, batch_size, device):
         seen = (part.sizes[:, 0] > 0).nonzero().flatten()
+        if not len(seen):
+            continue
         found = detect(folded, part, seen, precision=precision)
         numbers = part.image_ids[seen].tolist()
         scores.update(found, [ground_truth(index, row_of[number]) for number in numbers])
