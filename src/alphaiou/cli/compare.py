@@ -38,19 +38,19 @@ class Compare:
     """kind, kind:alpha or kind:alpha:penalty_alpha, such as iou, iou:3 or diou:3:1."""
 
     data: str | None = None
-    """A VOC devkit, COCO JSON or YOLO layout, or a word for a drawn set (shapes-plain-96)."""
+    """A VOC devkit, COCO JSON or YOLO layout, or a word for a drawn set (shapes-discs-64)."""
 
     seed: int = 0
     """Of the weights at the start, the order and the augmentation."""
 
     epochs: int | None = None
-    """Passes over the training images: 9 for drawn sets, 50 for others, unless given."""
+    """Passes over the training images: 16 for drawn sets, 50 for others, unless given."""
 
     detector: str = "yolov5n"
     """yolov5n, yolov5s, yolov5m, yolov5l or yolov5x."""
 
     image_size: int | None = None
-    """Long side of the images in pixels: 96 for drawn sets, 320 for others, unless given."""
+    """Long side of the images in pixels: 64 for drawn sets, 320 for others, unless given."""
 
     batch_size: int = 16
     """Images a step."""
