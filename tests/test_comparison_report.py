@@ -13,7 +13,12 @@ import pytest
 from PIL import Image
 
 from alphaiou.experiments.compare import ComparedRun
-from alphaiou.experiments.comparison_report import SCORES, comparison_page, write_report
+from alphaiou.experiments.comparison_report import (
+    SCORES,
+    comparison_page,
+    seeds_table,
+    write_report,
+)
 from alphaiou.experiments.detection_pictures import Box, Example, Findings
 from alphaiou.experiments.html import Axis, line_chart, spanning, tag
 from alphaiou.experiments.score_tables import cell
@@ -131,6 +136,13 @@ def test_it_says_how_it_came_about(runs):
     for fact in ("seed 0", "a note about the data", "torch 9.9", "IoU 123", "a device", "One seed"):
         assert fact in page
     assert "3 of 20 found at IoU .5, with a mean IoU of .823" in page
+
+
+def test_seeds_as_a_table():
+    scores = [dict.fromkeys(("ap50", "ap75", "map", "map75_95"), value) for value in (0.5, 0.7)]
+    rows = [{"loss": "iou:3", "seed": seed, "scores": one} for seed, one in enumerate(scores)]
+    line = seeds_table({"rows": rows}).splitlines()[-1]
+    assert line.startswith("| α-IoU (α=3) | 2 | 60.00 (50.00 to 70.00) |")
 
 
 def test_it_depends_on_the_runs_alone(runs, tmp_path):

@@ -21,7 +21,7 @@ REPORT = "comparison.html"
 
 @dataclass(frozen=True)
 class Compare:
-    """Train the same small detector under each loss: a table, curves and pictures.
+    """Train a small detector under each loss: table, curves, pictures.
 
     Same data, same seed, the loss alone differs. Without --data it draws its own images, and two
     losses take less than three minutes on two cores.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -12,27 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from alphaiou.experiments.comparison_pictures import examples_section
 from alphaiou.experiments.html import (
     Axis,
     Points,
     escape,
     line_chart,
-    series_class,
     spanning,
     steps,
     tag,
 )
 from alphaiou.experiments.score_tables import cell, column_title
+from alphaiou.experiments.tables import markdown
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import ComparisonRow, comparison_rows
 
 if TYPE_CHECKING:
     from alphaiou.experiments.compare import ComparedRun
-    from alphaiou.experiments.detection_pictures import Box, Example, Findings
+    from alphaiou.experiments.detection_pictures import Findings
 
 LEAST_BASELINE = 0.005
-MOST_NAMED = 4
 SCORES = (*(f"ap{percent}" for percent in range(50, 100, 5)), "map", "map75_95")
+SEED_SCORES = ("ap50", "ap75", "map", "map75_95")
 BINS = np.linspace(0.5, 1.0, 21)
 REACHED = np.linspace(0.5, 1.0, 51)
 CAUTION = (
@@ -62,7 +62,7 @@ def comparison_page(runs: Sequence[ComparedRun]) -> str:
             _scores(named),
             _curves(named),
             _distribution(named),
-            _examples(named),
+            examples_section(named),
             _circumstances(named),
         )
     )
@@ -99,6 +99,21 @@ def data_line(run: ComparedRun) -> str:
         f"{recipe['data']['path']}: scored on {found.images:,} images of {found.split!r} "
         f"with {found.objects:,} objects"
     )
+
+
+def seeds_table(record: Mapping[str, Any]) -> str:
+    """Several seeds of a comparison as Markdown: the mean of each score, lowest and highest.
+
+    Args:
+        record: ``rows`` of ``loss``, ``seed`` and ``scores``.
+    """
+    lines = []
+    for loss in dict.fromkeys(row["loss"] for row in record["rows"]):
+        own = [row["scores"] for row in record["rows"] if row["loss"] == loss]
+        spread = [[scores[key] for scores in own] for key in SEED_SCORES]
+        cells = (f"{cell(np.mean(x))} ({cell(min(x))} to {cell(max(x))})" for x in spread)
+        lines.append([LossSpec.parse(loss).display_name, str(len(own)), *cells])
+    return markdown(["loss", "seeds", *map(column_title, SEED_SCORES)], lines, left=1)
 
 
 def _number(value: float | None) -> float:
@@ -231,90 +246,6 @@ def _summary(findings: Findings) -> str:
         return f"none of {findings.objects:,} objects found at IoU .5"
     mean = f"{np.mean(found):.3f}".lstrip("0")
     return f"{len(found):,} of {findings.objects:,} found at IoU .5, with a mean IoU of {mean}"
-
-
-def _examples(named: Mapping[str, ComparedRun]) -> str:
-    first = next(iter(named.values()))
-    rows = [
-        _example(place, {name: run.findings.examples[place] for name, run in named.items()}, first)
-        for place in range(len(first.findings.examples))
-    ]
-    least = first.findings.least_score
-    note = (
-        f"The same images under each loss, spread evenly over the split; none was chosen by what "
-        f"was found. Dashed: the objects. In colour: detections of a score of at least {least:g}, "
-        "with their IoU."
-    )
-    grid = tag("div", *rows, class_="examples", style=f"--columns: {len(named) + 1}")
-    return tag("h2", "Pictures") + tag("p", escape(note), class_="note") + grid
-
-
-def _example(place: int, by_loss: Mapping[str, Example], run: ComparedRun) -> str:
-    """One image: what is there, then what each loss's detector found."""
-    example = next(iter(by_loss.values()))
-    picture = base64.b64encode((run.folder / example.picture).read_bytes()).decode()
-    width, height = example.size
-    whole = {"width": width, "height": height, "id": f"picture{place}"}
-    image = tag("image", href=f"data:image/png;base64,{picture}", **whole)
-    objects = [*_outlines(example.objects, "object"), *_names(example)]
-    pictures = [_picture(example, [image, *objects], "there are", _count(example), "")]
-    again = tag("use", href=f"#picture{place}")
-    for number, (name, own) in enumerate(by_loss.items()):
-        boxes = [*_outlines(own.objects, "object"), *_outlines(own.found, "found")]
-        pictures.append(
-            _picture(example, [again, *boxes], name, _ious(own.found), series_class(number))
-        )
-    return tag("div", *pictures, class_="example")
-
-
-def _count(example: Example) -> str:
-    count = len(example.objects)
-    return f"{count} object{'s' * (count != 1)}"
-
-
-def _picture(example: Example, parts: Sequence[str], name: str, caption: str, look: str) -> str:
-    width, height = example.size
-    drawing = tag("svg", *parts, viewBox=f"0 0 {width} {height}", role="img", aria_label=name)
-    says = tag("figcaption", tag("b", escape(name)), " ", escape(caption))
-    return tag("figure", drawing, says, class_=look)
-
-
-def _outlines(boxes: Sequence[Box], kind: str) -> list[str]:
-    """Rectangles, each on a dark one so that it is seen on any ground."""
-    drawn = []
-    for box in boxes:
-        x1, y1, x2, y2 = box.corners
-        place = {"x": x1, "y": y1, "width": round(x2 - x1, 2), "height": round(y2 - y1, 2)}
-        drawn += [tag("rect", class_=look, **place) for look in ("shade", kind)]
-    return drawn
-
-
-def _names(example: Example) -> list[str]:
-    """The class of each object, at its upper left corner."""
-    size = 0.06 * max(example.size)
-    return [
-        tag(
-            "text",
-            escape(box.label),
-            class_="name",
-            x=box.corners[0],
-            y=round(max(box.corners[1] - 0.25 * size, size), 2),
-            style=f"font-size: {size:.1f}px",
-        )
-        for box in example.objects
-    ]
-
-
-def _ious(found: Sequence[Box]) -> str:
-    """The detections in words, the best first."""
-    named = [f"{box.label} {_decimal(box.iou)}" for box in found[:MOST_NAMED]]
-    if len(found) > MOST_NAMED:
-        named.append(f"{len(found) - MOST_NAMED} more")
-    return ", ".join(named) or "nothing"
-
-
-def _decimal(value: float) -> str:
-    return f"{value:.2f}".lstrip("0") or "0"
 
 
 def _circumstances(named: Mapping[str, ComparedRun]) -> str:

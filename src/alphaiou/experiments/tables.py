@@ -280,6 +280,12 @@ def _evaluation_table(record: Record) -> str:
     return evaluation_table(record)
 
 
+def _seeds_table(record: Record) -> str:
+    from alphaiou.experiments.comparison_report import seeds_table  # which imports this module
+
+    return seeds_table(record)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "setup": setup_line,
     "losses": losses_table,
@@ -294,6 +300,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "simulation": simulation_table,
     "simulation-variants": simulation_variants_table,
     "evaluation": _evaluation_table,
+    "compare-seeds": _seeds_table,
     "index": lambda record: markdown(*index_lines(record), left=1),
     "training": lambda record: markdown(*training_lines(record), left=1),
     "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
