@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from alphaiou.cli import main
+from alphaiou.cli.compare import Compare
 from alphaiou.data.coco import write_coco
 from alphaiou.data.layouts import load_dataset, split_names
 from alphaiou.data.problems import DataError
@@ -162,6 +163,7 @@ def test_the_default_is_the_paper_question():
     assert asdict(replace(second, loss=first.loss)) == asdict(first)
     assert first.select == "last"  # nothing is chosen on the images that are scored
     assert first.data.val == "val"
+    assert first.data.path == Compare().data
 
 
 def test_splits_of_sets_without_val(tmp_path):

@@ -37,8 +37,8 @@ BINS = np.linspace(0.5, 1.0, 21)
 REACHED = np.linspace(0.5, 1.0, 51)
 CAUTION = (
     "One seed each. The images, their order, the augmentation and the weights at the start are the "
-    "same for every loss, yet another seed moves each number here by as much as a small difference "
-    "between two losses. A difference of a few points means nothing until it holds over several "
+    "same for every loss, yet another seed can move each number here by more than the losses "
+    "differ, above all in a short training. A difference means nothing until it holds over several "
     "seeds (--seed 1, --seed 2, …), and on your own data."
 )
 
