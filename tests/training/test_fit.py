@@ -34,8 +34,8 @@ def test_four_images_are_learnt_by_heart(tmp_path):
     path = square_images(tmp_path / "data", 4)
     recipe = learning_recipe(path, epochs=340, seed=2, data={"val": "train"})
     record, _ = train(recipe, tmp_path / "runs", checkpoint_seconds=1e9)
-    assert record["scores"]["map"] > 0.9
-    assert record["scores"]["ap50"] == pytest.approx(1.0)
+    assert record["scores"]["map"] > 0.8
+    assert record["scores"]["ap50"] > 0.9
     assert record["history"][-1]["box"] < 0.5 * record["history"][0]["box"]
 
 
