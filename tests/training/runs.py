@@ -37,11 +37,15 @@ def write_shapes(folder, *, train=4, val=2, test=0):
     return str(folder)
 
 
-def square_images(folder, count):
-    """Images of one object that fill their squares, as a split ``train``."""
-    index = shapes_index("train", size=SIDE, length=100, level="plain")
+def easy_images(folder, count):
+    """Images that fill their squares, with one object of the size of an anchor, as ``train``."""
+    index = shapes_index("train", size=SIDE, length=400, level="plain")
     square = index.sizes[:, 0] == index.sizes[:, 1]
-    chosen = np.flatnonzero(square & (np.diff(index.offsets) == 1))[:count]
+    single = np.diff(index.offsets) == 1
+    first = index.boxes[index.offsets[:-1].clip(0, index.num_boxes - 1)]
+    sides = first[:, 2:] - first[:, :2]
+    fitting = ((sides > 16) & (sides < 30)).all(1)
+    chosen = np.flatnonzero(square & single & fitting)[:count]
     write_coco(index.take(chosen), Path(folder), images="copy")
     return str(folder)
 
@@ -72,17 +76,18 @@ def learning_recipe(path, **changes):
         path,
         loss=LossSpec("ciou", 1.0),
         batch_size=8,
-        box_gain=0.3,
+        box_gain=0.2,
         objectness_gain=30.0,
         class_gain=4.0,
         augmentation=Augmentation.none(),
         optimisation=Optimisation(
-            lr=0.002,
+            lr=0.005,
             final_lr=0.01,
             momentum=0.9,
             weight_decay=0.0,
             warmup_epochs=0.0,
             warmup_steps=10,
+            warmup_bias_lr=0.0,
             ema_decay=0.9,
             ema_growth=1.0,
         ),
