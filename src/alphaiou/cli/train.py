@@ -28,12 +28,11 @@ def run_train(command: Train) -> int:
     from alphaiou.cli.events import with_events
     from alphaiou.cli.training_progress import TrainingProgress
     from alphaiou.training.fit import fit
-    from alphaiou.training.processes import device_kind, is_first_process
+    from alphaiou.training.processes import is_first_process
     from alphaiou.training.recipe import recipe_hash
-    from alphaiou.training.settle import settle
 
     execution = _execution(command)
-    recipe = settle(_recipe(command), device_kind(command.device))
+    recipe = _recipe(command)
     console = Console(quiet=not is_first_process())
     command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
     with TrainingProgress(recipe, console) as progress:
@@ -50,7 +49,10 @@ def _recipe(command: Train) -> Recipe:
     from dataclasses import replace
 
     from alphaiou.cli import UsageError
+    from alphaiou.errors import AlphaIoUError
     from alphaiou.losses.spec import LossSpec
+    from alphaiou.training.processes import device_kind
+    from alphaiou.training.settle import settle
 
     recipe = command.recipe
     try:
@@ -60,9 +62,11 @@ def _recipe(command: Train) -> Recipe:
             recipe = replace(recipe, loss=LossSpec.parse(command.box_loss))
         if command.alpha_from_to is not None:
             recipe = replace(recipe, alpha_schedule=_schedule(command.alpha_from_to))
+        return settle(recipe, device_kind(command.device))
+    except AlphaIoUError:  # about the data or the device, not about what was typed
+        raise
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return recipe
 
 
 def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs torch
