@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from alphaiou.experiments.compare import (
     run_comparison,
 )
 from alphaiou.experiments.detection_pictures import choose_examples, findings_of
+from alphaiou.experiments.side_by_side import fit_side_by_side
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.fit import Execution, Report
+from alphaiou.training.fit import Execution, Report, TrainingFailedError
 from alphaiou.training.record import finished_record
 
 LENGTHS = {"train": 12, "val": 6}
@@ -127,6 +129,35 @@ def test_stopped_it_goes_on_to_the_same_result(small_set, compared, tmp_path):
     undisturbed = finished_record(compared / run.folder.name)
     assert run.record["scores"] == undisturbed["scores"]
     assert run.record["history"][-1]["box"] == undisturbed["history"][-1]["box"]
+
+
+def test_side_by_side_is_the_same_as_one_after_another(small_set, compared, tmp_path):
+    settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
+    recipes = compare_recipes([LossSpec("diou", 3.0, 1.0)], settings)
+    (run,) = run_comparison(recipes, tmp_path, execution=Execution(device="cpu"))
+    apart = finished_record(compared / run.folder.name)  # the command runs them side by side
+    assert apart["scores"] == run.record["scores"]
+
+
+def test_a_training_that_is_killed(small_set, tmp_path):
+    settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
+    recipes = compare_recipes([LossSpec("iou")], settings)
+
+    def kill(*_):
+        for child in multiprocessing.active_children():
+            child.kill()
+
+    with pytest.raises(TrainingFailedError, match="exit code -9"):
+        fit_side_by_side(recipes, tmp_path, report=lambda _: Report(note=kill))
+    assert multiprocessing.active_children() == []
+
+
+def test_an_error_over_there_is_one_here(small_set, tmp_path):
+    (recipe,) = compare_recipes([LossSpec("iou")], CompareSettings(str(small_set), image_size=64))
+    gone = replace(recipe, data=replace(recipe.data, path=str(tmp_path / "gone")))
+    with pytest.raises(DataError, match="no such file or folder") as caught:
+        fit_side_by_side([gone], tmp_path)
+    assert "Traceback" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize(

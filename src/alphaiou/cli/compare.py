@@ -67,19 +67,22 @@ def run_compare(command: Compare) -> int:
     """Train under every loss, then print the table and write the report."""
     from rich.console import Console
 
-    from alphaiou.experiments.compare import run_comparison
+    from alphaiou.experiments.compare import run_comparison, unfinished
     from alphaiou.experiments.comparison_report import write_report
     from alphaiou.training.fit import Execution
+    from alphaiou.training.processes import device_kind
 
     recipes = _recipes(command)
     command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
     console = Console()
-    with _Progress(recipes, console) as progress:
+    todo = unfinished(recipes, command.out, device_kind(command.device))
+    with _Progress(todo, console) as progress:
         runs = run_comparison(
             recipes,
             command.out,
             execution=Execution(device=command.device),
             report=progress.report_of,
+            side_by_side=True,
         )
     _print_table(runs, console)
     path = write_report(runs, command.out / REPORT)
@@ -125,12 +128,13 @@ class _Progress:
             TimeRemainingColumn,
         )
 
-        self.recipes, self.console = recipes, console
+        self.console, self.start = console, time.monotonic()
+        self.reached: dict[str, float] = {}  # epochs of each run
+        self.scores: dict[str, str] = {}
+        self.said: set[str] = set()
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
         self.task = self.bar.add_task("", total=sum(recipe.epochs for recipe in recipes))
-        self.start = time.monotonic()
-        self.said: set[str] = set()
 
     def __enter__(self) -> _Progress:
         if self.console.is_terminal:
@@ -145,19 +149,20 @@ class _Progress:
         from alphaiou.training.fit import Report
 
         name = recipe.loss.display_name
-        before = sum(other.epochs for other in self.recipes[: self.recipes.index(recipe)])
-        self.bar.update(self.task, description=name, completed=before)
 
         def stepped(epoch: int, step: int, steps: int) -> None:
-            self.bar.update(self.task, completed=before + epoch + step / steps)
+            self.reached[name] = epoch + step / steps
+            self.bar.update(self.task, completed=sum(self.reached.values()))
 
         def epoch_done(entry: dict[str, Any]) -> None:
             scores = _scores_line(entry)
-            self.bar.update(self.task, description=f"{name} {scores}")
+            if scores:
+                self.scores[name] = f"{name} {scores}"
+                self.bar.update(self.task, description=" · ".join(self.scores.values()))
             if not self.console.is_terminal:
-                left = self._time_left(before + entry["epoch"])
                 place = f"epoch {entry['epoch']} of {recipe.epochs}"
-                self._say(f"{name}: {place}, box loss {entry['box']:.3f} {scores}{left}")
+                facts = (place, f"box loss {entry['box']:.3f}", scores, self._time_left())
+                self._say(f"{name}: {', '.join(filter(None, facts))}")
 
         return Report(note=self._note, stepped=stepped, epoch_done=epoch_done)
 
@@ -170,15 +175,16 @@ class _Progress:
     def _say(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, soft_wrap=True)
 
-    def _time_left(self, done: int) -> str:
-        total = self.bar.tasks[self.task].total or 0
-        seconds = (time.monotonic() - self.start) * (total - done) / done
-        return f", {seconds // 60:.0f}:{seconds % 60:02.0f} left" if seconds else ""
+    def _time_left(self) -> str:
+        task = self.bar.tasks[self.task]
+        left = (task.total or 0) - task.completed
+        seconds = (time.monotonic() - self.start) * left / task.completed
+        return f"{seconds // 60:.0f}:{seconds % 60:02.0f} left" if seconds > 0 else ""
 
 
 def _scores_line(entry: dict[str, Any]) -> str:
     scores = entry.get("val")
-    return f"AP50 {100 * scores['ap50']:.1f} mAP {100 * scores['map']:.1f}" if scores else ""
+    return f"AP50 {100 * scores['ap50']:.1f}, mAP {100 * scores['map']:.1f}" if scores else ""
 
 
 def _print_table(runs: list[ComparedRun], console: Console) -> None:

@@ -11,11 +11,13 @@ from typing import Any
 from alphaiou.data.augment import Augmentation
 from alphaiou.data.layouts import SHAPES_WORD, load_dataset, split_names
 from alphaiou.experiments.detection_pictures import Findings, findings_of
+from alphaiou.experiments.side_by_side import fit_side_by_side
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.fit import Execution, Report, fit
-from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
-from alphaiou.training.record import RECORD
-from alphaiou.training.settle import settle_splits
+from alphaiou.training.processes import device_kind
+from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe, recipe_hash
+from alphaiou.training.record import RECORD, finished_record
+from alphaiou.training.settle import settle, settle_splits
 
 #: The drawn set that is learnt in a minute, and how much of it is trained on.
 DRAWN, DRAWN_SHARE = "shapes-discs-64", 0.5
@@ -118,12 +120,19 @@ def compared_splits(path: str) -> DataRecipe:
     return data if data.val else replace(data, hold_out=HELD_OUT)
 
 
+def unfinished(recipes: Sequence[Recipe], folder: Path, device: str = "cpu") -> list[Recipe]:
+    """The recipes whose runs are still to be computed, or to be gone on with."""
+    names = {recipe: recipe_hash(settle(recipe, device)) for recipe in recipes}
+    return [recipe for recipe in recipes if finished_record(folder / names[recipe]) is None]
+
+
 def run_comparison(
     recipes: Sequence[Recipe],
     folder: Path,
     *,
     execution: Execution = Execution(),  # noqa: B008
     report: Callable[[Recipe], Report] = lambda _: Report(),
+    side_by_side: bool = False,
 ) -> list[ComparedRun]:
     """Train under each recipe, and look at what the detectors find.
 
@@ -134,10 +143,20 @@ def run_comparison(
         folder: Each is kept in its own folder under this one.
         execution: Where and how to compute.
         report: Who is told what a run does.
+        side_by_side: Whether the runs are processes of their own on a processor's cores, at the
+            same time, and not one after another in this one. A program that asks for it must keep
+            its own start under ``if __name__ == "__main__"``.
     """
+    cpu = device_kind(execution.device) == "cpu"
+    apart = unfinished(recipes, folder) if side_by_side and cpu else []
+    if len(apart) > 1:
+        fit_side_by_side(apart, folder, execution=execution, report=report)
+    else:
+        apart = []
     runs = []
     for recipe in recipes:
-        name = fit(recipe, folder, execution=execution, report=report(recipe))["name"]
+        listener = Report() if recipe in apart else report(recipe)
+        name = fit(recipe, folder, execution=execution, report=listener)["name"]
         # From the disk, so that a comparison is the same whether or not it was just computed.
         record = json.loads((folder / name / RECORD).read_text(encoding="utf-8"))
         runs.append(ComparedRun(record, findings_of(folder / name), folder / name))
