@@ -26,7 +26,6 @@ def reference(boxes, scores, settings, size):
 
 
 @pytest.mark.parametrize("first", [3, 60, 100_000])
-@pytest.mark.parametrize("at_once", [1, 700, 100_000])
 @pytest.mark.parametrize(
     "settings",
     [
@@ -36,9 +35,8 @@ def reference(boxes, scores, settings, size):
         PostProcess(0.99999),
     ],
 )
-def test_is_that_of_each_image_alone(settings, at_once, first, monkeypatch):
+def test_is_that_of_each_image_alone(settings, first, monkeypatch):
     monkeypatch.setattr(postprocess, "FIRST_CANDIDATES", first)
-    monkeypatch.setattr(postprocess, "CANDIDATES_AT_ONCE", at_once)
     boxes, scores = random_predictions()
     scores[2] = 0.0  # an image without candidates among the others
     sizes = [(150, 200)] * 5

@@ -10,7 +10,7 @@ import torch
 
 from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.training.checkpoint import CheckpointError, read_tensors
-from alphaiou.training.fit import TrainingFailedError
+from alphaiou.training.fit import Execution, TrainingFailedError, fit
 from alphaiou.training.recipe import Optimisation, recipe_from
 from alphaiou.training.record import RECORD
 from alphaiou.training.weights import WEIGHTS, load_weights
@@ -185,3 +185,23 @@ def test_without_an_epoch_before_it_no_checkpoint_is_promised(data, tmp_path):
     assert "step 3 of epoch 1" in str(caught.value)
     assert "checkpoint before" not in str(caught.value)
     assert not list(tmp_path.glob("*/last.safetensors"))
+
+
+def test_runs_of_one_process_share_decoded_images(data, tmp_path):
+    decoded = {}
+    execution = Execution(device="cpu", decoded=decoded)
+    clean = tiny_recipe(data, epochs=1, data={"val": "val"})
+    first = fit(clean, tmp_path, execution=execution)
+    before = list(decoded.values())
+    second = fit(replace(clean, noise=0.2), tmp_path, execution=execution)
+    assert [id(one) for one in decoded.values()] == [id(one) for one in before]
+    assert second["history"] != first["history"]
+    alone = fit(replace(clean, noise=0.2), tmp_path / "alone", execution=Execution(device="cpu"))
+    assert [e["box"] for e in alone["history"]] == [e["box"] for e in second["history"]]
+
+
+def test_the_test_set_is_watched_where_nothing_is_selected(data, tmp_path):
+    recipe = tiny_recipe(data, epochs=2, data={"test": "test"}, evaluate_every=1)
+    record = fit(recipe, tmp_path, execution=Execution(device="cpu"))
+    assert [entry["test"]["map"] for entry in record["history"]][-1] == record["scores"]["map"]
+    assert record["selected"] == "last"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -84,6 +84,20 @@ class ImageCache:
         return replace(self, **changed)
 
 
+class DecodedImages(NamedTuple):
+    """The pixels of a data set, whatever its boxes are.
+
+    Attributes:
+        pixels: The images that could be read.
+        rows: Their positions in the data set.
+        images: What loading said of each image, those that could not be read included.
+    """
+
+    pixels: UInt8[Tensor, "rows side side 3"]
+    rows: list[int]
+    images: list[CachedImage]
+
+
 def build_cache(
     dataset: DetectionDataset,
     image_size: int,
@@ -117,6 +131,31 @@ def build_cache(
         >>> tuple(cache.pixels.shape), len(cache.problems)
         ((3, 64, 64, 3), 0)
     """
+    decoded = decode_images(
+        dataset,
+        image_size,
+        device=device,
+        memory_limit=memory_limit,
+        workers=workers,
+        on_progress=on_progress,
+    )
+    return make_cache(dataset.index, decoded.rows, decoded.pixels, decoded.images)
+
+
+def decode_images(
+    dataset: DetectionDataset,
+    image_size: int,
+    *,
+    device: torch.device | str = "cpu",
+    memory_limit: int | None = None,
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> DecodedImages:
+    """The pixels of ``build_cache``, which takes the same arguments.
+
+    Raises:
+        DataError: The pixels fit nowhere, or no image can be read.
+    """
     check_side(image_size)
     place = choose_device(len(dataset) * image_size**2 * 3, torch.device(device), memory_limit)
     pixels = torch.empty(
@@ -137,7 +176,7 @@ def build_cache(
             on_progress(len(images))
     if not kept:
         raise DataError(f"{dataset.index.root}: no image of the split can be read")
-    return make_cache(dataset.index, kept, pixels[: len(kept)], images)
+    return DecodedImages(pixels[: len(kept)], kept, images)
 
 
 def make_cache(

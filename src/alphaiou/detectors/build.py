@@ -6,9 +6,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from alphaiou.boxes import check_choice
+from alphaiou.detectors.pair_loss import BoxLoss
 from alphaiou.detectors.postprocess import PostProcess
 from alphaiou.detectors.yolov5 import SIZES, YOLOv5, YOLOv5Network
-from alphaiou.detectors.yolov5_loss import BoxLoss, Objectness, YOLOv5Loss
+from alphaiou.detectors.yolov5_loss import Objectness, YOLOv5Loss
 from alphaiou.losses import AlphaIoULoss
 
 DETECTORS = tuple(SIZES)

@@ -10,11 +10,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from alphaiou.detectors.contract import Detections
+from alphaiou.detectors.nms import keep_best
 
 #: Candidates of an image that are tried first; nearly always its best detections are among them.
 FIRST_CANDIDATES = 512
-#: Candidates that one call of NMS may compare: it needs memory for the square of their number.
-CANDIDATES_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True)
@@ -65,63 +64,26 @@ class PostProcess:
         What NMS keeps of the best candidates it also keeps of all of them, so an image is done once
         it has all its detections.
         """
-        classes = all_scores.shape[2]
-        most, every = min(most, all_scores[0].numel()), all_scores[0].numel()
-        best, place = _best(all_scores.flatten(1), most)
-        above = best > self.score_threshold
-        image, rank = above.nonzero(as_tuple=True)
-        place, scores = place[image, rank], best[image, rank]
-        label, boxes = place % classes, all_boxes[image, place // classes]
-        kept = self._suppress(boxes, scores, image, label, all_scores.shape)
-        kept = kept[_rank(image[kept], len(sizes)) < self.max_detections]
-        counts = image[kept].bincount(minlength=len(sizes)).tolist()
-        clipped = _clip(boxes[kept], image[kept], sizes)
-        parts = (torch.split(part, counts) for part in (clipped, scores[kept], label[kept]))
+        classes, every = all_scores.shape[2], all_scores[0].numel()
+        most = min(most, every)
+        scores, place = _best(all_scores.flatten(1), most)
+        labels, row = place % classes, place // classes
+        boxes = all_boxes.gather(1, row[..., None].expand(-1, -1, 4))
+        above = scores > self.score_threshold
+        kept = keep_best(boxes, labels, above, self.nms_threshold)
+        kept &= kept.cumsum(1) <= self.max_detections
+        counts = kept.sum(1).tolist()
+        image, rank = kept.nonzero(as_tuple=True)
+        clipped = _clip(boxes[image, rank], image, sizes)
+        parts = (clipped, scores[image, rank], labels[image, rank])
         found = [
-            {"boxes": own, "scores": score, "labels": name}
-            for own, score, name in zip(*parts, strict=True)
+            {"boxes": own, "scores": score, "labels": label}
+            for own, score, label in zip(*(torch.split(p, counts) for p in parts), strict=True)
         ]
-        more = most < min(every, self.max_candidates)
-        unfinished = above[:, -1] & (torch.tensor(counts) < self.max_detections).to(above.device)
-        return found, unfinished.nonzero().flatten().tolist() if more else []
-
-    def _suppress(
-        self,
-        boxes: Float[Tensor, "n 4"],
-        scores: Float[Tensor, " n"],
-        image: Int[Tensor, " n"],
-        label: Int[Tensor, " n"],
-        shape: Sequence[int],
-    ) -> Int[Tensor, " kept"]:
-        """The rows that NMS keeps, ascending; a few images at a time."""
-        from torchvision.ops import nms
-
-        if not len(boxes):
-            return image
-        # Boxes of different images and classes are moved apart. That costs digits: hence fp64.
-        span = boxes.amax() - boxes.amin() + 1.0
-        apart = boxes.double() + ((image * shape[2] + label) * span.double())[:, None]
-        kept = torch.zeros_like(image, dtype=torch.bool)
-        for rows in _chunks(image.bincount(minlength=shape[0]).tolist()):
-            kept[rows.start + nms(apart[rows], scores[rows].double(), self.nms_threshold)] = True
-        return kept.nonzero().flatten()
-
-
-def _rank(image: Int[Tensor, " n"], images: int) -> Int[Tensor, " n"]:
-    """The place of each row among those of its image; rows come image by image."""
-    counts = image.bincount(minlength=images)
-    return torch.arange(len(image), device=image.device) - (counts.cumsum(0) - counts)[image]
-
-
-def _chunks(counts: Sequence[int]) -> list[slice]:
-    """Rows of whole images, as many at once as NMS can take."""
-    chunks, start, end = [], 0, 0
-    for count in counts:
-        if end + count - start > CANDIDATES_AT_ONCE and end > start:
-            chunks.append(slice(start, end))
-            start = end
-        end += count
-    return [*chunks, slice(start, end)]
+        if most == min(every, self.max_candidates):
+            return found, []
+        short = above[:, -1].tolist()
+        return found, [i for i, n in enumerate(counts) if short[i] and n < self.max_detections]
 
 
 def _best(

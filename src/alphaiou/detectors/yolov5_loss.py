@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from alphaiou.boxes import box_iou, check_choice
 from alphaiou.detectors.contract import TargetBatch
+from alphaiou.detectors.pair_loss import Boxes, BoxLoss, pair_by_pair
 from alphaiou.detectors.yolov5_targets import assign
-from alphaiou.losses import AlphaIoULoss
 from alphaiou.numerics import check_number, upcast
 
 Objectness = Literal["iou", "similarity"]
-Boxes = Float[Tensor, "pairs 4"]
-BoxLoss = AlphaIoULoss | Callable[[Tensor, Tensor], Tensor]
 #: Raw predictions of one layer: for each cell and anchor x, y, w, h, objectness and the classes.
 Predictions = Float[Tensor, "batch _rows _columns anchors channels"]
 
@@ -63,7 +60,7 @@ class YOLOv5Loss(nn.Module):
         check_number("class_gain", class_gain)
         self.num_classes, self.objectness = num_classes, objectness
         self.box_gain, self.objectness_gain, self.class_gain = box_gain, objectness_gain, class_gain
-        self.box_loss = pair_by_pair(box_loss)
+        self.box_loss = pair_by_pair(box_loss, box_format="cxcywh")
         #: With several processes: their mean number of positives, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 
@@ -150,32 +147,6 @@ def decode(
     return torch.cat([doubled[..., :2] - 0.5, doubled[..., 2:].square() * anchors], dim=-1)
 
 
-def pair_by_pair(box_loss: BoxLoss) -> PairLoss:
-    """A box loss as a module of ``cxcywh`` boxes that gives one value a pair."""
-    if isinstance(box_loss, AlphaIoULoss):
-        # A copy that shares its state: a scheduled α, a running mean.
-        box_loss = copy(box_loss)
-        box_loss.box_format, box_loss.reduction = "cxcywh", "none"
-    return PairLoss(box_loss)
-
-
 def unchanged(count: Tensor) -> Tensor:
     """One process alone has the mean of all of them."""
     return count
-
-
-class PairLoss(nn.Module):
-    """A box loss over slots of which some hold no pair; those cost nothing."""
-
-    def __init__(self, function: BoxLoss) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(
-        self, pred: Boxes, target: Boxes, valid: Bool[Tensor, " pairs"]
-    ) -> Float[Tensor, " pairs"]:
-        """One value a slot."""
-        if isinstance(self.function, AlphaIoULoss):
-            weighted: Tensor = self.function(pred, target, valid)
-            return weighted
-        return self.function(pred, target).where(valid, 0.0)

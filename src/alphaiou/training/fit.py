@@ -156,9 +156,13 @@ def _is_due(recipe: Recipe, epoch: int) -> bool:
 
 
 def _score(run: Run, entry: dict[str, Any]) -> None:
-    """Score the averaged weights on what the selection looks at, and keep the best ones."""
-    name = "test" if run.recipe.select == "best-on-test" else "val"
-    if name not in run.caches:
+    """Score the averaged weights, and keep the best ones if the recipe selects.
+
+    Where nothing is selected, the test set may be watched if there is no other.
+    """
+    watched = {"last": ("val", "test"), "best": ("val",), "best-on-test": ("test",)}
+    name = next((one for one in watched[run.recipe.select] if one in run.caches), None)
+    if name is None or (name == "test" and not run.recipe.evaluate_every):
         return
     entry[name] = _scores(run, name).as_dict()
     found = entry[name]["map"]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from alphaiou.data.cache import ImageCache, build_cache
+from alphaiou.data.cache import DecodedImages, ImageCache, decode_images, make_cache
 from alphaiou.data.cache_memory import TooLargeError
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.derived import fingerprint
@@ -29,6 +29,8 @@ from alphaiou.training.step import StepOptions, TrainingStep
 from alphaiou.training.weights import fresh_detector
 
 Images = ImageCache | StreamedImages
+#: Decoded images by what decides them: folder, split, files, size, device.
+DecodedSets = dict[tuple[object, ...], DecodedImages]
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Execution:
         checkpoint_seconds: The least time between checkpoints, which are written at the end of an
             epoch: what a run that is killed may have to compute again.
         step: Compiled, captured; by default both on CUDA, neither elsewhere.
+        decoded: Where the pixels are kept for the next runs of this process that use the same
+            images; ``None`` keeps none.
     """
 
     device: str = "auto"
@@ -54,6 +58,7 @@ class Execution:
     images: Literal["auto", "memory", "stream"] = "auto"
     checkpoint_seconds: float = 30.0
     step: StepOptions | None = None
+    decoded: DecodedSets | None = None
 
 
 @dataclass(frozen=True)
@@ -146,13 +151,19 @@ def _images(dataset: DetectionDataset, image_size: int, around: Surroundings) ->
 
 
 def _cache(dataset: DetectionDataset, image_size: int, around: Surroundings) -> ImageCache:
-    cache = build_cache(
-        dataset,
-        image_size,
-        device=around.device,
-        workers=around.execution.workers,
-        on_progress=lambda done: around.report.cached(done, len(dataset)),
-    )
+    decoded_sets = {} if around.execution.decoded is None else around.execution.decoded
+    index = dataset.index
+    key = (str(index.root), index.split, tuple(index.files), image_size, str(around.device))
+    if key not in decoded_sets:
+        decoded_sets[key] = decode_images(
+            dataset,
+            image_size,
+            device=around.device,
+            workers=around.execution.workers,
+            on_progress=lambda done: around.report.cached(done, len(dataset)),
+        )
+    decoded = decoded_sets[key]
+    cache = make_cache(index, decoded.rows, decoded.pixels, decoded.images)
     for problem in cache.problems:
         around.report.note(str(problem))
     return cache

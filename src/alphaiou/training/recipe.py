@@ -121,7 +121,8 @@ class Recipe:
         optimisation: How weights are changed.
         precision: The arithmetic of the network; auto is bf16 on a GPU, fp32 elsewhere. Boxes
             and losses are always fp32.
-        evaluate_every: Epochs between scores on val; 0 is at the end only.
+        evaluate_every: Epochs between scores on val, or on test where there is no val and nothing
+            is selected; 0 is at the end only.
         select: The weights that are kept: last, best on val, or best-on-test, the
             paper's way.
         rule: How detections are scored: coco, voc, voc07 or paper.
