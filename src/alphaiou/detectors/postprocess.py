@@ -12,6 +12,8 @@ from torch import Tensor
 from alphaiou.detectors.contract import Detections
 from alphaiou.detectors.nms import keep_best
 
+#: One box for all classes, or one for each.
+Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
 #: Candidates of an image that are tried first; nearly always its best detections are among them.
 FIRST_CANDIDATES = 512
 
@@ -20,7 +22,8 @@ FIRST_CANDIDATES = 512
 class PostProcess:
     """Score threshold, NMS within each class, and the best detections of each image.
 
-    A box counts once for every class whose score reaches the threshold.
+    A box counts once for every class whose score reaches the threshold; there may be a box of its
+    own for each class.
 
     Attributes:
         score_threshold: The least score.
@@ -36,7 +39,7 @@ class PostProcess:
 
     def __call__(
         self,
-        predictions: tuple[Float[Tensor, "batch n 4"], Float[Tensor, "batch n classes"]],
+        predictions: tuple[Boxes, Float[Tensor, "batch n classes"]],
         sizes: Sequence[tuple[int, int]],
     ) -> list[Detections]:
         """The detections of each image, best first, clipped to its height and width."""
@@ -54,7 +57,7 @@ class PostProcess:
 
     def _detect(
         self,
-        all_boxes: Float[Tensor, "batch n 4"],
+        all_boxes: Boxes,
         all_scores: Float[Tensor, "batch n classes"],
         sizes: Sequence[tuple[int, int]],
         most: int,
@@ -67,8 +70,9 @@ class PostProcess:
         classes, every = all_scores.shape[2], all_scores[0].numel()
         most = min(most, every)
         scores, place = _best(all_scores.flatten(1), most)
-        labels, row = place % classes, place // classes
-        boxes = all_boxes.gather(1, row[..., None].expand(-1, -1, 4))
+        labels = place % classes
+        row = place if all_boxes.ndim == 4 else place // classes
+        boxes = all_boxes.flatten(1, -2).gather(1, row[..., None].expand(-1, -1, 4))
         above = scores > self.score_threshold
         kept = keep_best(boxes, labels, above, self.nms_threshold)
         kept &= kept.cumsum(1) <= self.max_detections

@@ -1,0 +1,124 @@
+"""The backbone of Faster R-CNN: a ResNet with a feature pyramid, and weights from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torchvision.models import get_model, get_model_weights
+from torchvision.models.detection.backbone_utils import BackboneWithFPN
+from torchvision.ops import FrozenBatchNorm2d
+from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
+
+from alphaiou.boxes import check_choice
+from alphaiou.errors import AlphaIoUError
+
+Norm = Literal["frozen", "batch", "group"]
+ResNet = Literal["resnet18", "resnet34", "resnet50", "resnet101"]
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "frozen": FrozenBatchNorm2d,
+    "batch": nn.BatchNorm2d,
+    "group": partial(nn.GroupNorm, 32),
+}
+#: From the images upwards; what can be frozen.
+STAGES = (("conv1", "bn1"), ("layer1",), ("layer2",), ("layer3",), ("layer4",))
+CHANNELS = 256
+
+
+class WeightsError(AlphaIoUError):
+    """Weights of a backbone that are not there or do not fit."""
+
+
+def resnet_fpn(
+    name: ResNet,
+    *,
+    weights: Literal["imagenet"] | Path | None,
+    norm: Norm | None,
+    frozen_stages: int | None,
+) -> BackboneWithFPN:
+    """A ResNet with a feature pyramid of 256 channels at strides 4 to 64.
+
+    Args:
+        name: The ResNet.
+        weights: Those of torchvision for ImageNet, a file of the like, or none.
+        norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms, in
+            the pyramid too (``group``). Unless given: frozen ones with weights, else group norms.
+        frozen_stages: How many of the five stages do not learn, from the images upwards; 2 with
+            weights and 0 without unless given.
+
+    Raises:
+        WeightsError: The weights are not there or do not fit.
+    """
+    check_choice("backbone", name, get_args(ResNet))
+    norm = norm or ("group" if weights is None else "frozen")
+    check_choice("norm", norm, get_args(Norm))
+    frozen = (0 if weights is None else 2) if frozen_stages is None else frozen_stages
+    if not 0 <= frozen <= len(STAGES):
+        raise ValueError(f"frozen_stages must be from 0 to {len(STAGES)}, got {frozen}")
+    body = get_model(name, weights=None, norm_layer=NORMS[norm])
+    if weights is not None:
+        _load(body, name, weights, norm)
+    for part in sum(STAGES[:frozen], ()):
+        body.get_submodule(part).requires_grad_(requires_grad=False)
+    return BackboneWithFPN(
+        body,
+        {f"layer{number + 1}": str(number) for number in range(4)},
+        [body.fc.in_features // 8 * 2**number for number in range(4)],
+        CHANNELS,
+        extra_blocks=LastLevelMaxPool(),
+        norm_layer=NORMS[norm] if norm == "group" else None,
+    )
+
+
+def _load(body: nn.Module, name: str, weights: Literal["imagenet"] | Path, norm: Norm) -> None:
+    tensors = _download(name) if weights == "imagenet" else _read(Path(weights))
+    own = body.state_dict()
+    tensors = {key: tensors[key] for key in tensors.keys() & own.keys() if key[:3] != "fc."}
+    missing = [key for key in own if key not in tensors and key[:3] != "fc."]
+    missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+    wrong = [key for key, tensor in tensors.items() if tensor.shape != own[key].shape]
+    if missing or wrong:
+        lack = f"{missing[0]} is missing" if missing else f"{wrong[0]} has another shape"
+        remedy = "norm='frozen' or 'batch'" if norm == "group" else f"weights of {name}"
+        raise WeightsError(
+            f"{weights}: does not fit {name} with norm={norm!r}: {lack}; take {remedy}"
+        )
+    body.load_state_dict(tensors, strict=False)
+
+
+def _download(name: str) -> dict[str, Tensor]:
+    weights = get_model_weights(name).IMAGENET1K_V1
+    try:
+        tensors: dict[str, Tensor] = weights.get_state_dict(progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:
+        raise WeightsError(
+            f"{weights.url}: cannot be loaded ({error}); fetch it elsewhere and give the path of "
+            "the file as backbone_weights"
+        ) from error
+    return tensors
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise WeightsError(
+            f"{path}: there is no such file; backbone_weights must be a .pth or .safetensors file "
+            "of a torchvision ResNet, or 'imagenet'"
+        )
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(tensors, dict):
+            raise TypeError(f"holds a {type(tensors).__name__}")
+        return {key: value for key, value in tensors.items() if isinstance(value, Tensor)}
+    except Exception as error:
+        raise WeightsError(
+            f"{path}: holds no state dict ({str(error).splitlines()[0]}); save one by "
+            "torch.save(resnet.state_dict(), path)"
+        ) from error
