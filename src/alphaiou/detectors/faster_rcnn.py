@@ -162,8 +162,8 @@ def faster_rcnn(
             ``.safetensors`` file of the like, or none: then nothing is frozen.
         norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms
             (``group``); frozen ones with weights and group norms without unless given.
-        frozen_stages: How many of the backbone's five stages do not learn; 2 with weights and 0
-            without unless given.
+        frozen_stages: How many of the backbone's five stages do not learn; unless given, 2 with
+            weights and frozen norms, else 0.
         image_size: The side that images have: anchors have 32 to 512 pixels for 800, and sizes go
             with it.
         pre_nms: The most boxes of a level that go into the NMS of proposals.

@@ -47,8 +47,8 @@ def resnet_fpn(
         weights: Those of torchvision for ImageNet, a file of the like, or none.
         norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms, in
             the pyramid too (``group``). Unless given: frozen ones with weights, else group norms.
-        frozen_stages: How many of the five stages do not learn, from the images upwards; 2 with
-            weights and 0 without unless given.
+        frozen_stages: How many of the five stages do not learn, from the images upwards; unless
+            given, 2 with weights and frozen norms, else 0.
 
     Raises:
         WeightsError: The weights are not there or do not fit.
@@ -56,9 +56,7 @@ def resnet_fpn(
     check_choice("backbone", name, get_args(ResNet))
     norm = norm or ("group" if weights is None else "frozen")
     check_choice("norm", norm, get_args(Norm))
-    frozen = (0 if weights is None else 2) if frozen_stages is None else frozen_stages
-    if not 0 <= frozen <= len(STAGES):
-        raise ValueError(f"frozen_stages must be from 0 to {len(STAGES)}, got {frozen}")
+    frozen = _frozen_stages(frozen_stages, norm, trained=weights is not None)
     body = get_model(name, weights=None, norm_layer=NORMS[norm])
     if weights is not None:
         _load(body, name, weights, norm)
@@ -74,20 +72,37 @@ def resnet_fpn(
     )
 
 
+def _frozen_stages(asked: int | None, norm: Norm, *, trained: bool) -> int:
+    if asked is None:
+        return 2 if trained and norm == "frozen" else 0
+    if not 0 <= asked <= len(STAGES):
+        raise ValueError(f"frozen_stages must be from 0 to {len(STAGES)}, got {asked}")
+    if asked and norm == "batch":
+        raise ValueError(
+            "frozen_stages must be 0 with norm='batch', whose means go on learning; take "
+            "norm='frozen'"
+        )
+    return asked
+
+
 def _load(body: nn.Module, name: str, weights: Literal["imagenet"] | Path, norm: Norm) -> None:
     tensors = _download(name) if weights == "imagenet" else _read(Path(weights))
     own = body.state_dict()
-    tensors = {key: tensors[key] for key in tensors.keys() & own.keys() if key[:3] != "fc."}
-    missing = [key for key in own if key not in tensors and key[:3] != "fc."]
-    missing = [key for key in missing if not key.endswith("num_batches_tracked")]
-    wrong = [key for key, tensor in tensors.items() if tensor.shape != own[key].shape]
-    if missing or wrong:
-        lack = f"{missing[0]} is missing" if missing else f"{wrong[0]} has another shape"
+    # The classifier has no use here, and the number of batches seen by a norm need not be known.
+    needed = [key for key in own if not key.startswith("fc.") and "num_batches" not in key]
+    bad = next((key for key in needed if not _fits(own[key], tensors.get(key))), None)
+    extra = [key for key in tensors if key not in own and "num_batches" not in key]
+    if bad is not None or extra:
+        lack = f"{bad} is missing or has another shape" if bad else f"it has no {extra[0]}"
         remedy = "norm='frozen' or 'batch'" if norm == "group" else f"weights of {name}"
         raise WeightsError(
             f"{weights}: does not fit {name} with norm={norm!r}: {lack}; take {remedy}"
         )
-    body.load_state_dict(tensors, strict=False)
+    body.load_state_dict({key: tensors[key] for key in needed}, strict=False)
+
+
+def _fits(own: Tensor, found: Tensor | None) -> bool:
+    return found is not None and found.shape == own.shape
 
 
 def _download(name: str) -> dict[str, Tensor]:
@@ -119,6 +134,6 @@ def _read(path: Path) -> dict[str, Tensor]:
         return {key: value for key, value in tensors.items() if isinstance(value, Tensor)}
     except Exception as error:
         raise WeightsError(
-            f"{path}: holds no state dict ({str(error).splitlines()[0]}); save one by "
+            f"{path}: holds no state dict ({type(error).__name__}); save one by "
             "torch.save(resnet.state_dict(), path)"
         ) from error
