@@ -4,15 +4,15 @@ import torch
 from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
 
 from alphaiou.boxes import convert_boxes
+from alphaiou.detectors.detr_model import set_first_weights
 from alphaiou.detectors.detr_network import DEVIATION, MEAN
 
 CLASSES, QUERIES = 4, 12
 SIZE = (70, 96)
 
 
-def small_model(*, auxiliary_loss=False, dropout=0.0, seed=0, **changes):
-    """A model whose every number is one of chance, norms and biases too."""
-    torch.manual_seed(seed)
+def fresh_small_model(*, auxiliary_loss=False, dropout=0.0, stages=4, **changes):
+    """A model with its first weights; stride 4 in the first stage, twice as much in each next."""
     settings = {
         "num_labels": CLASSES,
         "num_queries": QUERIES,
@@ -28,20 +28,28 @@ def small_model(*, auxiliary_loss=False, dropout=0.0, seed=0, **changes):
     }
     backbone = ResNetConfig(
         embedding_size=32,
-        hidden_sizes=[32, 32, 64, 64],
-        depths=[1, 1, 1, 1],
+        hidden_sizes=[32, 32, 64, 64][:stages],
+        depths=[1] * stages,
         layer_type="basic",
-        out_features=["stage4"],
+        out_features=[f"stage{stages}"],
     )
     model = DetrForObjectDetection(DetrConfig(backbone_config=backbone, **(settings | changes)))
+    set_first_weights(model)
+    return model
+
+
+def small_model(*, seed=0, **changes):
+    """A model whose every number is one of chance, norms and biases too."""
+    torch.manual_seed(seed)
+    model = fresh_small_model(**changes)
     with torch.no_grad():
-        for tensor in (*model.parameters(), *model.model.backbone.buffers()):
-            tensor.add_(0.3 * tensor.std().nan_to_num(1.0).clamp(0.1) * torch.randn_like(tensor))
-        for name, tensor in model.model.backbone.named_buffers():
+        for name, tensor in (*model.named_parameters(), *model.model.backbone.named_buffers()):
+            if tensor.ndim == 1:
+                tensor.add_(0.2 * torch.randn_like(tensor))
             if name.endswith("var"):
                 tensor.abs_()
-        model.class_labels_classifier.weight.mul_(20)
-        model.bbox_predictor.layers[-1].weight.mul_(20)
+        for layer in (model.class_labels_classifier, *model.bbox_predictor.layers):
+            layer.weight.mul_(3)
     return model.requires_grad_()
 
 
@@ -62,7 +70,8 @@ def batch(counts=(3, 0, 5), *, size=SIZE, seed=0):
 
 
 def normalised(images):
-    return (images - torch.tensor(MEAN)[:, None, None]) / torch.tensor(DEVIATION)[:, None, None]
+    mean, deviation = (torch.tensor(numbers)[:, None, None] for numbers in (MEAN, DEVIATION))
+    return (images - mean) / deviation
 
 
 def as_labels(targets, size=SIZE):

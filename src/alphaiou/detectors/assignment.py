@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from alphaiou.numerics import upcast
+
 _HAS_TRITON = find_spec("triton") is not None
 #: The kernel holds a number for each column in registers.
 MOST_IN_KERNEL = 4096
@@ -38,7 +40,7 @@ def assign(
     if cost.shape[1] > cost.shape[2]:
         raise ValueError(f"more rows ({cost.shape[1]}) than columns ({cost.shape[2]})")
     largest = torch.finfo(torch.float32).max
-    finite = torch.nan_to_num(cost.detach().float(), nan=largest, posinf=largest, neginf=largest)
+    finite = torch.nan_to_num(upcast(cost.detach()), nan=largest, posinf=largest, neginf=largest)
     columns: Tensor = _assign(finite, counts)
     return columns
 

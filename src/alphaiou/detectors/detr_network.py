@@ -76,9 +76,9 @@ class DETRNetwork(nn.Module):
         features = model.backbone.model(pixels).feature_maps[-1]
         states = model.input_projection(features).flatten(2).transpose(1, 2)
         grid = features.shape[-2:]
-        there, attended = torch.ones(1, *grid, device=pixels.device), None
+        there, attended = pixels.new_ones(1, *grid), None
         if mask is not None:
-            there = interpolate(mask[None].float(), size=grid)[0]
+            there = interpolate(mask[None].to(pixels), size=grid)[0]
             attended = (there > 0).flatten(1)[:, None, None]
         positions = sine_positions(there, states.shape[-1])
         states = dropout(states, model.encoder.dropout, self.training)
@@ -136,7 +136,7 @@ def sine_positions(
         torch.Size([1, 6, 8])
     """
     each = channels // 4
-    wave_lengths = 10_000.0 ** (torch.arange(each, device=there.device) / each)
+    wave_lengths = 10_000.0 ** (torch.arange(each, device=there.device, dtype=there.dtype) / each)
     halves = []
     for axis in (1, 2):
         steps = there.cumsum(axis)
