@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from alphaiou.detectors import DETECTORS, build_detector, fold_batch_norm
-from alphaiou.detectors.yolov5 import STRIDES
+from alphaiou.detectors import build_detector, fold_batch_norm
+from alphaiou.detectors.yolov5 import SIZES, STRIDES
 
 #: Parameters of the layers of the published table, in its order.
 LAYERS = {
@@ -87,7 +87,7 @@ def test_folding_changes_nothing_but_rounding():
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", SIZES)
 def test_outputs(name):
     outputs = network(name, 7)(torch.zeros(2, 3, 64, 96, device="meta"))
     assert [tuple(output.shape) for output in outputs] == [

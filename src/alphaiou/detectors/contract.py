@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from alphaiou.detectors.postprocess import PostProcess
 
 #: The value of pixels beside a picture that is smaller than its batch, of 255.
 PADDING = 114
@@ -31,6 +35,42 @@ class TargetBatch(NamedTuple):
     labels: Int[Tensor, " slots"]
     boxes: Float[Tensor, "slots 4"]
     valid: Bool[Tensor, " slots"]
+
+
+class Detector(nn.Module):
+    """What the training loop knows of a detector; a subclass says where it differs.
+
+    ``detector(images, targets)`` in training gives losses, to be summed, in the order of
+    ``loss_names``; ``detector(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
+    image), ``scores`` and ``labels`` of each image, best first. In training at fixed shapes, with
+    a batch of bytes and a ``TargetBatch``, nothing waits for the host.
+    """
+
+    #: The parts of the loss.
+    loss_names: ClassVar[tuple[str, ...]]
+    #: The submodules that are worth compiling by themselves.
+    compiled_parts: ClassVar[tuple[str, ...]] = ("",)
+    #: The submodules that compute in fp32 whatever the precision of the others.
+    fp32_parts: ClassVar[tuple[str, ...]] = ()
+    #: Whether a training step may be recorded as a CUDA graph.
+    capturable: ClassVar[bool] = True
+    #: Whether the loss grows with the number of images, or is a mean over them.
+    sums_over_images: ClassVar[bool] = False
+    #: How many images it is worth looking at together in evaluation.
+    images_at_once: ClassVar[int] = 64
+    #: Thresholds of score and NMS, where there are such.
+    postprocess: PostProcess
+
+    def lr_scale(self, name: str) -> float:
+        """The share of the learning rate that a parameter learns with."""
+        return 1.0
+
+    def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
+        """Adapt to widths and heights in pixels of the boxes of the training, before it begins."""
+
+    def set_least_score(self, score: float) -> None:
+        """Detect nothing that has a lower score."""
+        self.postprocess = replace(self.postprocess, score_threshold=score)
 
 
 def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> TargetBatch:

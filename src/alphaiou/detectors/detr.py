@@ -8,11 +8,12 @@ from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.contract import (
     Detections,
+    Detector,
     Images,
     Target,
     TargetBatch,
@@ -35,7 +36,7 @@ CLIPPED_NORM = 0.1
 EPOCHS, DROP_EPOCH = 150, 100
 
 
-class DETR(nn.Module):
+class DETR(Detector):
     """The detector, torchvision's way: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``class``, ``l1`` and ``box``, to be
@@ -51,13 +52,15 @@ class DETR(nn.Module):
 
     #: The parts that are worth compiling by themselves: the network does not depend on the loss.
     compiled_parts = ("network", "loss")
-    loss_names: tuple[str, ...] = ("class", "l1", "box")
+    fp32_parts = ("network.model.bbox_predictor.layers.2",)
+    loss_names = ("class", "l1", "box")
 
     def __init__(
         self, network: DETRNetwork, loss: DETRLoss, *, backbone_lr_scale: float = 1.0
     ) -> None:
         super().__init__()
         self.network, self.loss, self.backbone_lr_scale = network, loss, backbone_lr_scale
+        self.least_score = 0.0
 
     def forward(
         self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
@@ -70,7 +73,7 @@ class DETR(nn.Module):
         logits, boxes = self.network(batch, pixel_mask(sizes, batch))
         scale = scale_of(sizes, batch.device)
         if targets is None or not self.training:
-            return detections(logits[-1], boxes[-1], scale)
+            return detections(logits[-1], boxes[-1], scale, self.least_score)
         if not isinstance(targets, TargetBatch):
             targets = batch_targets(targets)
         losses: dict[str, Tensor] = self.loss(logits, boxes, targets, scale)
@@ -80,11 +83,16 @@ class DETR(nn.Module):
         """The share of the learning rate that a parameter learns with."""
         return self.backbone_lr_scale if ".backbone." in name else 1.0
 
+    def set_least_score(self, score: float) -> None:
+        """Detect nothing that has a lower score."""
+        self.least_score = score
+
 
 def detections(
     logits: Float[Tensor, "batch queries classes_and_none"],
     boxes: Float[Tensor, "batch queries 4"],
     scale: Float[Tensor, "batch 4"],
+    least_score: float = 0.0,
 ) -> list[Detections]:
     """The best class of every query, best query first; boxes end where the image does."""
     scores, labels = upcast(logits).softmax(-1)[..., :-1].max(-1)
@@ -94,8 +102,15 @@ def detections(
     corners = corners.clamp(min=0.0).minimum(scale[:, None])
     corners = corners.gather(1, order[..., None].expand(*order.shape, 4))
     names = ("boxes", "scores", "labels")
+    found = [
+        dict(zip(names, one, strict=True)) for one in zip(corners, scores, labels, strict=True)
+    ]
+    if not least_score:
+        return found
+    counts = (scores >= least_score).sum(1).tolist()
     return [
-        dict(zip(names, found, strict=True)) for found in zip(corners, scores, labels, strict=True)
+        {name: tensor[:count] for name, tensor in one.items()}
+        for one, count in zip(found, counts, strict=True)
     ]
 
 

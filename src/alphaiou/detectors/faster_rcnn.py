@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from alphaiou.detectors.contract import (
     Detections,
+    Detector,
     Images,
     Target,
     TargetBatch,
@@ -40,7 +41,7 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LEAST_SIDE = 1e-2
 
 
-class FasterRCNN(nn.Module):
+class FasterRCNN(Detector):
     """The detector, torchvision's way: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``objectness``, ``rpn_box``, ``class``
@@ -66,6 +67,7 @@ class FasterRCNN(nn.Module):
     deviation: Tensor
     loss_names = ("objectness", "rpn_box", "class", "box")
     compiled_parts = ("backbone", "rpn", "rpn_loss", "roi_sampler", "roi_heads", "roi_loss")
+    images_at_once = 16
 
     def __init__(
         self,
@@ -179,6 +181,7 @@ def faster_rcnn(
         WeightsError: The weights are not there or do not fit.
 
     Example:
+        >>> from alphaiou import AlphaIoULoss
         >>> detector = faster_rcnn(20, AlphaIoULoss("giou", 3.0), backbone="resnet18")
         >>> detections = detector.eval()(torch.zeros(1, 3, 64, 64))
         >>> sorted(detections[0])

@@ -9,8 +9,11 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from alphaiou.boxes import check_choice
+from alphaiou.detectors.anchors import fit_anchors
 from alphaiou.detectors.contract import (
     Detections,
+    Detector,
     Images,
     Target,
     TargetBatch,
@@ -18,9 +21,11 @@ from alphaiou.detectors.contract import (
     batch_targets,
     in_unit,
 )
+from alphaiou.detectors.pair_loss import BoxLoss
 from alphaiou.detectors.postprocess import PostProcess
 from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, Features, Focus
-from alphaiou.detectors.yolov5_loss import Predictions, YOLOv5Loss, decode
+from alphaiou.detectors.yolov5_loss import Objectness, Predictions, YOLOv5Loss, decode
+from alphaiou.losses import AlphaIoULoss
 
 #: Multiples of depth and width.
 SIZES = {
@@ -85,7 +90,7 @@ class YOLOv5Network(nn.Module):
         ]
 
 
-class YOLOv5(nn.Module):
+class YOLOv5(Detector):
     """The detector, torchvision's way: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``box``, ``objectness`` and ``class``,
@@ -98,6 +103,8 @@ class YOLOv5(nn.Module):
     #: The parts that are worth compiling by themselves: the network does not depend on the loss, so
     #: that the kernels made for one training serve the next with another loss.
     compiled_parts = ("network", "loss")
+    loss_names = ("box", "objectness", "class")
+    sums_over_images = True
 
     def __init__(
         self,
@@ -127,6 +134,10 @@ class YOLOv5(nn.Module):
         losses: dict[str, Tensor] = self.loss(self.network(batch), targets, self.anchors, STRIDES)
         return losses
 
+    def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
+        """Take other anchors if too few boxes are like these."""
+        self.anchors.copy_(fit_anchors(sizes, self.anchors, seed=seed))
+
     def predict(
         self, outputs: Sequence[Predictions]
     ) -> tuple[Float[Tensor, "batch n 4"], Float[Tensor, "batch n classes"]]:
@@ -146,6 +157,58 @@ class YOLOv5(nn.Module):
             boxes.append(torch.cat([centre - half, centre + half], dim=-1).flatten(1, 3))
             scores.append((raw[..., 4:5].sigmoid() * raw[..., 5:].sigmoid()).flatten(1, 3))
         return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
+
+
+def yolov5(
+    name: str,
+    num_classes: int,
+    box_loss: BoxLoss | None = None,
+    *,
+    box_gain: float = 0.05,
+    objectness_gain: float = 1.0,
+    class_gain: float = 0.5,
+    objectness: Objectness = "iou",
+    anchors: Float[Tensor, "3 3 2"] | None = None,
+    postprocess: PostProcess | None = None,
+) -> YOLOv5:
+    """YOLOv5 with fresh weights.
+
+    Args:
+        name: One of ``SIZES``.
+        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
+        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``cxcywh``
+            to one value a pair; α-IoU with α = 3 unless given.
+        box_gain: How much the box part of the loss counts.
+        objectness_gain: How much the objectness part counts, for images of 640 pixels; for others
+            it goes with their area.
+        class_gain: How much the class part counts, for 80 classes; it goes with their number.
+        objectness: What the objectness of a positive learns: ``iou``, or ``similarity`` (one minus
+            the box loss) as in the published code of the paper.
+        anchors: Width and height of three anchors on each of three layers, in pixels; those of
+            YOLOv5 unless given.
+        postprocess: Thresholds of score and NMS, and the number of detections.
+
+    Example:
+        >>> sum(parameter.numel() for parameter in yolov5("yolov5s", 80).parameters())
+        7276605
+    """
+    check_choice("name", name, tuple(SIZES))
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    depth, width = SIZES[name]
+    return YOLOv5(
+        YOLOv5Network(num_classes, depth=depth, width=width),
+        YOLOv5Loss(
+            num_classes,
+            AlphaIoULoss() if box_loss is None else box_loss,
+            box_gain=box_gain,
+            objectness_gain=objectness_gain,
+            class_gain=class_gain,
+            objectness=objectness,
+        ),
+        postprocess=postprocess or PostProcess(),
+        anchors=anchors,
+    )
 
 
 @torch.no_grad()
