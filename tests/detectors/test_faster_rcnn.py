@@ -266,6 +266,15 @@ def test_training_needs_no_values():
         assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
 
 
+def test_a_training_keeps_its_anchors_whatever_else_is_detected():
+    """A recorded step reads them where they are."""
+    rpn = tiny().rpn
+    small, large = ([torch.zeros(1, 1, n * s, n * s) for s in (16, 8, 4, 2, 1)] for n in (1, 2))
+    kept = rpn.anchors(small, (64, 64))
+    assert len(rpn.eval().anchors(large, (128, 128))) == 4 * len(kept)
+    assert rpn.train().anchors(small, (64, 64)) is kept
+
+
 def test_as_many_regions_train_as_asked_for():
     torch.manual_seed(0)
     model = tiny(pre_nms=200, post_nms=300)

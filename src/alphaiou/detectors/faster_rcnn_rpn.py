@@ -76,18 +76,20 @@ class RegionProposals(nn.Module):
     def anchors(
         self, features: Sequence[Tensor], image_size: tuple[int, int]
     ) -> Float[Tensor, "anchors 4"]:
-        """The anchors of images of one height and width, kept until another size comes."""
+        """The anchors of images of one height and width; those of a training are kept."""
         like = features[0]
         dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
         key = (image_size, like.device, dtype)
-        if self._anchors[0] != key:
-            grids = [feature.shape[-2:] for feature in features]
-            strides = [[image_size[axis] // grid[axis] for axis in (0, 1)] for grid in grids]
-            # They may serve a training after they have served an inference.
-            with torch.inference_mode(mode=False):
-                self.anchor_generator.set_cell_anchors(dtype, like.device)
-                self._anchors = key, torch.cat(self.anchor_generator.grid_anchors(grids, strides))
-        return self._anchors[1]
+        if self._anchors[0] == key:
+            return self._anchors[1]
+        grids = [feature.shape[-2:] for feature in features]
+        strides = [[image_size[axis] // grid[axis] for axis in (0, 1)] for grid in grids]
+        self.anchor_generator.set_cell_anchors(dtype, like.device)
+        anchors = torch.cat(self.anchor_generator.grid_anchors(grids, strides))
+        # A recorded training step reads them where they are: other images must not replace them.
+        if self.training:
+            self._anchors = key, anchors
+        return anchors
 
     def forward(
         self,
