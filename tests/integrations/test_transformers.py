@@ -2,6 +2,7 @@
 
 import copy
 import io
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -178,6 +179,71 @@ def test_a_loss_function_of_the_users_is_kept_and_put_back():
     with use_box_loss(model, "giou"):
         _, parts, _ = step(model, inputs)
     assert_close(parts, own_parts, rtol=1e-5, atol=1e-5)
+    assert model.loss_function is own
+
+
+def random_outputs(queries=12, layers=3, width=CLASSES + 1):
+    """What a decoder of three layers might give: logits and boxes of every layer, and masks."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(layers, 2, queries, width, generator=generator)
+    boxes = (0.2 + 0.4 * torch.rand(layers, 2, queries, 4, generator=generator)).requires_grad_()
+    return logits, boxes, torch.rand(2, queries, 8, 8, generator=generator)
+
+
+CONFIG = SimpleNamespace(
+    class_cost=1.0,
+    bbox_cost=5.0,
+    giou_cost=2.0,
+    num_labels=CLASSES,
+    eos_coefficient=0.1,
+    focal_alpha=0.25,
+    auxiliary_loss=True,
+    decoder_layers=3,
+    two_stage=False,
+    bbox_loss_coefficient=5.0,
+    giou_loss_coefficient=2.0,
+    mask_loss_coefficient=1.0,
+    dice_loss_coefficient=1.0,
+)
+
+
+@pytest.mark.parametrize("name", ["ForSegmentation", "GroundingDinoForObjectDetection"])
+def test_giou_changes_nothing_in_losses_of_larger_models(name):
+    """Segmentation and Grounding DINO, on random outputs: their models need more than images."""
+    model, labels = build("Yolos"), batch(3, 1)["labels"]
+    width = CLASSES + (name == "ForSegmentation")
+    logits, boxes, masks = random_outputs(width=width)
+    labels = [target | {"masks": torch.ones(len(target["boxes"]), 8, 8)} for target in labels]
+    more = {"pred_masks": masks}
+    if name != "ForSegmentation":
+        more = {"label_maps": [torch.eye(width)] * 2, "text_mask": torch.ones_like(logits[0]) > 0}
+    model.loss_function = own = LOSS_MAPPING[name]
+
+    def total():
+        loss, parts, _ = model.loss_function(
+            logits=logits[-1],
+            labels=labels,
+            device=logits.device,
+            pred_boxes=boxes[-1],
+            config=CONFIG,
+            outputs_class=logits,
+            outputs_coord=boxes,
+            **more,
+        )
+        return loss, parts, *torch.autograd.grad(loss, boxes)
+
+    expected = total()
+    with use_box_loss(model, "giou", matcher_loss="giou"):
+        assert model.loss_function is not own
+        assert_close(total(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in LOSS_MAPPING if "Detection" in name])
+def test_every_loss_for_detection_takes_it(name):
+    model = build("Yolos")
+    model.loss_function = own = LOSS_MAPPING[name]
+    with use_box_loss(model, "giou", matcher_loss="giou"):
+        assert model.loss_function is not own
     assert model.loss_function is own
 
 
