@@ -72,27 +72,26 @@ def check(solve, cost, counts):
         assert total == pytest.approx(least, rel=1e-12, abs=1e-12 * matrix.abs().max().item())
 
 
-def half_of(cost):
-    """As many rows as there are, half of them, none."""
+def some_of(cost):
+    """All rows, half of them, none, one."""
     problems, rows, _ = cost.shape
     return torch.tensor([rows, rows // 2, 0, 1] * problems)[:problems]
 
 
 @pytest.mark.parametrize("name", COSTS)
 def test_the_total_is_the_least(name):
-    check(assign, COSTS[name], half_of(COSTS[name]))
+    check(assign, COSTS[name], some_of(COSTS[name]))
 
 
 @pytest.mark.parametrize("name", COSTS)
 def test_the_kernel_finds_the_least_total(name):
-    check(kernel(), COSTS[name], half_of(COSTS[name]))
-    check(kernel(), COSTS[name], torch.full((len(COSTS[name]),), COSTS[name].shape[1]))
+    check(kernel(), COSTS[name], some_of(COSTS[name]))
 
 
 def test_the_kernel_is_right_about_every_small_problem():
     """Against all permutations; few different costs make ties and equal paths the rule."""
-    cost = torch.randint(4, (60, 4, 5), generator=torch.Generator().manual_seed(0)).float()
-    found = kernel()(cost.to(DEVICE), counts_of(60, 4)).cpu()
+    cost = torch.randint(4, (40, 4, 5), generator=torch.Generator().manual_seed(0)).float()
+    found = kernel()(cost.to(DEVICE), counts_of(40, 4)).cpu()
     ways = torch.tensor(list(permutations(range(5), 4)))
     totals = cost[:, torch.arange(4), ways].sum(-1)
     assert cost.gather(2, found[..., None]).sum((1, 2)).equal(totals.amin(1))

@@ -139,6 +139,20 @@ def test_detections_are_in_their_image_and_sorted():
 
 
 @torch.no_grad()
+def test_nothing_under_the_least_score():
+    detector = small_detector().eval()
+    images = batch((0, 0))[0]
+    everything = detector(images)
+    middle = everything[0]["scores"][QUERIES // 2].item()
+    detector.set_least_score(middle)
+    for found, every in zip(detector(images), everything, strict=True):
+        count = (every["scores"] >= middle).sum().item()
+        assert found.keys() == every.keys()
+        assert all(found[name].equal(every[name][:count]) for name in every)
+    assert len(detector(images)[0]["scores"]) == QUERIES // 2 + 1
+
+
+@torch.no_grad()
 def test_bytes_are_numbers_from_0_to_1():
     detector = small_detector().eval()
     image = torch.randint(256, (1, 3, 64, 64), dtype=torch.uint8)

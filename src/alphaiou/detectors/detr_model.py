@@ -20,9 +20,10 @@ def fresh_model(
     """
     try:
         from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+        from transformers.models.detr.modeling_detr import DetrMLP  # noqa: F401 - as of 5.1
     except ImportError as error:
         raise ImportError(
-            "DETR needs transformers and SciPy: pip install 'alphaiou[detr]'"
+            "DETR needs transformers 5.1 or newer, and SciPy: pip install 'alphaiou[detr]'"
         ) from error
     # Both classes take more than they say.
     config = DetrConfig(  # type: ignore[call-arg]
