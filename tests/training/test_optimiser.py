@@ -1,4 +1,4 @@
-"""The optimiser against torch's own, and the moving average against a loop."""
+"""The optimisers against torch's own, and the moving average against a loop."""
 
 import math
 from copy import deepcopy
@@ -6,9 +6,20 @@ from copy import deepcopy
 import pytest
 import torch
 from torch import nn
+from torchvision.ops import FrozenBatchNorm2d
 
+from alphaiou.detectors import Detector
 from alphaiou.training.flat import FlatParameters, float_buffers
-from alphaiou.training.optimiser import MovingAverage, NesterovSGD
+from alphaiou.training.optimiser import (
+    SGD,
+    AdamW,
+    MovingAverage,
+    StepRates,
+    clip,
+    lr_scales,
+    make_optimiser,
+)
+from alphaiou.training.recipe import Optimisation, Recipe
 
 
 def small_model(seed=0):
@@ -22,19 +33,22 @@ def number(value):
     return torch.tensor(float(value))
 
 
-def torch_sgd(model, weight_decay):
-    groups = {True: [], False: []}
-    for name, parameter in model.named_parameters():
-        groups[name.endswith("bias")].append((name, parameter))
-    decayed = [p for _, p in groups[False] if p.ndim > 1]
-    kept = [p for _, p in groups[False] if p.ndim == 1]
-    biases = [p for _, p in groups[True]]
-    return torch.optim.SGD(
-        [{"params": decayed, "weight_decay": weight_decay}, {"params": kept}, {"params": biases}],
-        lr=0.1,
-        momentum=0.9,
-        nesterov=True,
-    )
+def rates(lr=0.1, bias_lr=0.1, momentum=0.9):
+    return StepRates(number(lr), number(bias_lr), number(momentum))
+
+
+def torch_groups(model, weight_decay, *, decay_all=False):
+    """Weights, norms and biases, of which the first or all decay."""
+    named = list(model.named_parameters())
+    biases = [p for name, p in named if name.endswith("bias")]
+    weights = [p for name, p in named if not name.endswith("bias") and p.ndim > 1]
+    norms = [p for name, p in named if not name.endswith("bias") and p.ndim == 1]
+    rest = weight_decay if decay_all else 0.0
+    return [
+        {"params": weights, "weight_decay": weight_decay},
+        {"params": norms, "weight_decay": rest},
+        {"params": biases, "weight_decay": rest},
+    ]
 
 
 def test_parameters_are_views_of_one_tensor():
@@ -55,37 +69,122 @@ def test_groups_are_weights_then_norms_then_biases():
     assert (flat.decayed, flat.unbiased) == (8 * 27 + 32, 8 * 27 + 32 + 8)
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
-def test_steps_are_those_of_torch(weight_decay):
-    ours, theirs = small_model(), small_model()
-    flat = FlatParameters(ours)
-    optimiser, peer = NesterovSGD(flat, weight_decay), torch_sgd(theirs, weight_decay)
+def test_parameters_that_do_not_learn_stay_where_they_are():
+    model = small_model()
+    model[0].requires_grad_(requires_grad=False)
+    place, before = model[0].weight.data_ptr(), model[0].weight.clone()
+    flat = FlatParameters(model)
+    assert flat.names == ["3.weight", "1.weight", "1.bias", "3.bias"]
+    flat.values.zero_()
+    assert model[0].weight.data_ptr() == place
+    assert torch.equal(model[0].weight, before)
+    average = FlatParameters(deepcopy(model).requires_grad_(requires_grad=False), flat.names)
+    assert average.names == flat.names
+
+
+class WithEmbedding(Detector):
+    """Weights of which autocast casts some."""
+
+    fp32_parts = ("exact",)
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.linear = nn.Embedding(3, 4), nn.Linear(4, 5)
+        self.exact, self.norm = nn.Linear(5, 2), nn.LayerNorm(4)
+
+    def lr_scale(self, name):
+        return 0.1 if name.startswith("linear") else 1.0
+
+
+def test_weights_that_are_cast_come_first():
+    flat = FlatParameters(WithEmbedding())
+    assert flat.names[:4] == ["linear.weight", "embedding.weight", "exact.weight", "norm.weight"]
+    assert (flat.cast, flat.decayed, flat.unbiased) == (20, 20 + 12 + 10, 20 + 12 + 10 + 4)
+
+
+def trained_beside(ours, theirs, optimiser, peer):
+    """Six steps of both, with other rates each time."""
     for step in range(6):
         images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(step))
-        rates = {"lr": 0.1 / (step + 1), "bias_lr": 0.05 * step, "momentum": 0.8 + 0.02 * step}
-        for group, lr in zip(peer.param_groups, ("lr", "lr", "bias_lr"), strict=True):
-            group["lr"], group["momentum"] = rates[lr], rates["momentum"]
+        now = rates(0.1 / (step + 1), 0.05 * step, 0.8 + 0.02 * step)
+        for group, lr in zip(peer.param_groups, (now.lr, now.lr, now.bias_lr), strict=True):
+            group["lr"] = lr.item()
+            if "momentum" in group:
+                group["momentum"] = now.momentum.item()
         peer.zero_grad()
         theirs(images).square().mean().backward()
         peer.step()
+        flat = optimiser.parameters
         found = torch.autograd.grad(ours(images).square().mean(), flat.views)
         gradient = torch.zeros_like(flat.values)
         torch._foreach_copy_(flat.like(gradient), found)
-        optimiser.step(
-            gradient, **{k: number(v) for k, v in rates.items()}, keep=torch.tensor(True)
-        )
+        optimiser.step(gradient, now, keep=torch.tensor(True))
     for (name, mine), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, msg=name, rtol=1e-5, atol=1e-6)
 
 
-def test_nothing_moves_when_a_step_is_not_kept():
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize(("weight_decay", "decay_all"), [(0.0, False), (0.01, False), (0.01, True)])
+def test_steps_of_sgd_are_those_of_torch(weight_decay, decay_all, nesterov):
+    ours, theirs = small_model(), small_model()
+    flat = FlatParameters(ours)
+    optimiser = SGD(flat, weight_decay, nesterov=nesterov, decay_all=decay_all)
+    groups = torch_groups(theirs, weight_decay, decay_all=decay_all)
+    peer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=nesterov)
+    trained_beside(ours, theirs, optimiser, peer)
+
+
+@pytest.mark.parametrize(("weight_decay", "decay_all"), [(0.0, False), (0.1, False), (0.1, True)])
+def test_steps_of_adamw_are_those_of_torch(weight_decay, decay_all):
+    ours, theirs = small_model(), small_model()
+    optimiser = AdamW(FlatParameters(ours), weight_decay, decay_all=decay_all)
+    groups = torch_groups(theirs, weight_decay, decay_all=decay_all)
+    trained_beside(ours, theirs, optimiser, torch.optim.AdamW(groups))
+
+
+@pytest.mark.parametrize("kind", [SGD, AdamW])
+def test_nothing_moves_when_a_step_is_not_kept(kind):
     flat = FlatParameters(small_model())
-    optimiser, before = NesterovSGD(flat, 0.1), flat.values.clone()
+    optimiser, before = kind(flat, 0.1), flat.values.clone()
     gradient = torch.full_like(flat.values, math.nan)
-    rates = {"lr": number(0.1), "bias_lr": number(0.1), "momentum": number(0.9)}
-    optimiser.step(gradient, **rates, keep=torch.tensor(False))
+    optimiser.step(gradient, rates(), keep=torch.tensor(False))
     assert torch.equal(flat.values, before)
-    assert optimiser.velocity.count_nonzero() == 0
+    assert all(tensor.count_nonzero() == 0 for tensor in optimiser.state().values())
+
+
+def test_some_parameters_learn_slower():
+    detector = WithEmbedding()
+    flat = FlatParameters(detector)
+    before, how = flat.values.clone(), Optimisation(weight_decay=0.0)
+    optimiser = make_optimiser(Recipe(optimisation=how), detector, flat)
+    optimiser.step(torch.ones_like(flat.values), rates(0.1, 0.1, 0.0), keep=torch.tensor(True))
+    for name, moved in zip(flat.names, flat.like(before - flat.values), strict=True):
+        expected = torch.full_like(moved, 0.01 if name.startswith("linear") else 0.1)
+        torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-6, msg=name)
+    assert lr_scales(Detector(), FlatParameters(small_model())) is None
+
+
+def test_the_recipe_chooses_the_optimiser():
+    detector = WithEmbedding()
+    flat = FlatParameters(detector)
+    default = make_optimiser(Recipe(batch_size=128), detector, flat)
+    assert isinstance(default, SGD)
+    assert default.nesterov
+    assert (default.weight_decay, default.decayed) == (1e-3, flat.decayed)
+    how = Optimisation(optimiser="adamw", decay="all", decay_batch=None)
+    other = make_optimiser(Recipe(batch_size=128, optimisation=how), detector, flat)
+    assert isinstance(other, AdamW)
+    assert (other.weight_decay, other.decayed) == (5e-4, flat.values.numel())
+
+
+@pytest.mark.parametrize("norm", [0.1, 1e3])
+def test_clipping_is_that_of_torch(norm):
+    gradient = torch.randn(100, generator=torch.Generator().manual_seed(0))
+    parameter = nn.Parameter(torch.zeros(100))
+    parameter.grad = gradient.clone()
+    nn.utils.clip_grad_norm_([parameter], norm)
+    clip(gradient, norm)
+    torch.testing.assert_close(gradient, parameter.grad)
 
 
 def test_the_average_follows_weights_and_statistics():
@@ -105,3 +204,22 @@ def test_the_average_follows_weights_and_statistics():
     for name, value in copied.state_dict().items():
         if name in expected:
             torch.testing.assert_close(value, expected[name], msg=name)
+
+
+def test_an_average_without_memory_is_the_model():
+    model = small_model()
+    average = MovingAverage(deepcopy(model).eval(), FlatParameters(model), model)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *float_buffers(model)):
+            tensor.add_(torch.randn_like(tensor))
+    average.step(number(0.0))
+    for name, value in average.model.state_dict().items():
+        assert torch.equal(value, model.state_dict()[name]), name
+
+
+def test_frozen_norms_and_constants_are_not_averaged():
+    model = nn.Sequential(nn.BatchNorm2d(2), FrozenBatchNorm2d(2))
+    model.register_buffer("constant", torch.ones(1), persistent=False)
+    model.register_buffer("saved", torch.ones(1))
+    expected = {id(model[0].running_mean), id(model[0].running_var), id(model.saved)}
+    assert {id(buffer) for buffer in float_buffers(model)} == expected

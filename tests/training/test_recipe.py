@@ -1,7 +1,7 @@
 """Recipes: what they refuse, their hash, their way to JSON and back."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 import pytest
 
@@ -22,6 +22,9 @@ FULL = Recipe(
 )
 
 
+FASTER = {"detector": "fasterrcnn_r50_fpn"}
+
+
 @pytest.mark.parametrize("recipe", [Recipe(), FULL, *(make() for make in RECIPES.values())])
 def test_a_recipe_comes_back_from_json(recipe):
     assert recipe_from(json.loads(json.dumps(asdict(recipe)))) == recipe
@@ -34,18 +37,93 @@ def test_a_recipe_of_an_older_version_takes_the_defaults():
     assert recipe_from(values) == Recipe(epochs=5)
 
 
+OTHERS = {
+    "detector": "yolov5x",
+    "loss": LossSpec("iou", 2.0),
+    "alpha_schedule": AlphaSchedule(1.0, 3.0),
+    "data": DataRecipe("elsewhere"),
+    "augmentation": Augmentation(mosaic=0.0),
+    "optimisation": Optimisation(lr=0.02),
+    "precision": "fp32",
+    "select": "best-on-test",
+    "objectness": "similarity",
+    "rule": "coco",
+    "image_size": 320,
+    "noise": 0.5,
+    "subset": 0.5,
+    "nms_threshold": 0.5,
+}
+#: Of detectors that have them.
+RESNETS = {
+    "rpn_loss": ("fasterrcnn_r50_fpn", LossSpec("giou")),
+    "match_loss": ("detr_r50", LossSpec("giou")),
+    "backbone_weights": ("detr_r50", "imagenet"),
+    "norm": ("detr_r50", "batch"),
+}
+
+
 def test_every_field_changes_the_hash():
-    changes = [
-        {"detector": "yolov5x"},
-        {"loss": LossSpec("iou", 2.0)},
-        {"data": DataRecipe("elsewhere")},
-        {"optimisation": Optimisation(lr=0.02)},
-        {"seed": 1},
-        {"precision": "fp32"},
-        {"alpha_schedule": AlphaSchedule(1.0, 3.0)},
-    ]
-    names = {recipe_hash(replace(Recipe(), **change)) for change in changes}
-    assert len(names | {recipe_hash(Recipe())}) == len(changes) + 1
+    base = Recipe(data=DataRecipe(test="test"))
+    names = {recipe_hash(base)}
+    for one in fields(Recipe):
+        if one.name in RESNETS:
+            detector, value = RESNETS[one.name]
+            changed = replace(base, detector=detector)
+            assert recipe_hash(changed) != recipe_hash(replace(changed, **{one.name: value}))
+            continue
+        value = OTHERS.get(one.name, getattr(base, one.name))
+        value = value if one.name in OTHERS else value + 1
+        names.add(recipe_hash(replace(base, **{one.name: value})))
+    assert len(names) == 1 + len(fields(Recipe)) - len(RESNETS)
+
+
+def test_every_field_of_the_parts_changes_the_hash():
+    others = {
+        "optimiser": "adamw",
+        "schedule": "steps",
+        "decay": "all",
+        "nesterov": False,
+        "decay_batch": None,
+        "momentum": 0.5,
+        "warmup_momentum": 0.5,
+        "ema_decay": 0.5,
+    }
+    steps = Optimisation(schedule="steps")
+    found = [recipe_hash(Recipe()), recipe_hash(Recipe(optimisation=steps))]
+    for one in fields(Optimisation):
+        if one.name == "schedule":
+            continue
+        value = (3,) if one.name == "drops" else others.get(one.name, getattr(steps, one.name))
+        if one.name not in (*others, "drops"):
+            value += 1
+        found.append(recipe_hash(Recipe(optimisation=replace(steps, **{one.name: value}))))
+    assert len(set(found)) == len(fields(Optimisation)) + 1
+
+
+def test_a_field_that_is_added_later_leaves_names_alone():
+    """A version with more fields: at their defaults the hash is that of today."""
+
+    @dataclass(frozen=True)
+    class LaterOptimisation(Optimisation):
+        warp: float = 1.0
+
+    @dataclass(frozen=True)
+    class LaterRecipe(Recipe):
+        optimisation: LaterOptimisation = field(default_factory=LaterOptimisation)
+        twist: int = 0
+
+    assert recipe_hash(LaterRecipe()) == recipe_hash(Recipe())
+    assert recipe_hash(LaterRecipe(twist=1)) != recipe_hash(Recipe())
+    now, later = Optimisation(lr=0.5), LaterOptimisation(lr=0.5)
+    assert recipe_hash(LaterRecipe(optimisation=later)) == recipe_hash(Recipe(optimisation=now))
+    warped = LaterRecipe(optimisation=LaterOptimisation(lr=0.5, warp=2.0))
+    assert recipe_hash(warped) != recipe_hash(Recipe(optimisation=now))
+
+
+def test_a_part_at_its_own_defaults_is_not_the_default_of_the_recipe():
+    spec = LossSpec("iou")
+    assert spec != Recipe().loss
+    assert recipe_hash(Recipe(loss=spec)) != recipe_hash(Recipe())
 
 
 @pytest.mark.parametrize(
@@ -71,6 +149,23 @@ def test_every_field_changes_the_hash():
         ({"select": "best"}, "needs data.val or data.hold_out"),
         ({"select": "best-on-test"}, "needs data.test"),
         ({"batch_size": 6, "optimisation": Optimisation(accumulate=4)}, "multiple of"),
+        ({"norm": "layer"}, "norm must be one of"),
+        ({"loss": LossSpec("l1")}, "'l1' is for fasterrcnn_r50_fpn alone; with yolov5s it must"),
+        ({"detector": "detr_r50", "loss": LossSpec("smooth_l1")}, "with detr_r50 it must be one"),
+        ({**FASTER, "loss": LossSpec("l1", 3.0)}, "loss.alpha must be 1"),
+        ({**FASTER, "loss": LossSpec("l1"), "alpha_schedule": AlphaSchedule(1, 3)}, "has no α"),
+        ({**FASTER, "rpn_loss": LossSpec("l2")}, "rpn_loss.kind must be one of"),
+        ({**FASTER, "match_loss": LossSpec("giou")}, "is for detr_r50; fasterrcnn_r50_fpn has non"),
+        ({"detector": "detr_r50", "match_loss": LossSpec("l1")}, "match_loss.kind must be one of"),
+        ({"rpn_loss": LossSpec("giou")}, "rpn_loss is for fasterrcnn_r50_fpn; yolov5s has none"),
+        ({"backbone_weights": "imagenet"}, "is for fasterrcnn_r50_fpn, detr_r50; yolov5s has none"),
+        ({**FASTER, "objectness": "similarity"}, "objectness is for yolov5n, .*has none"),
+        (
+            {"detector": "detr_r50", "nms_threshold": 0.5},
+            "nms_threshold is for .*has none",
+        ),
+        ({**FASTER, "norm": "frozen"}, "norm='frozen' needs backbone_weights"),
+        ({**FASTER, "norm": "group", "backbone_weights": "imagenet"}, "take auto, frozen or batch"),
     ],
 )
 def test_values_out_of_range_are_refused(change, message):
@@ -85,6 +180,14 @@ def test_values_out_of_range_are_refused(change, message):
         (Optimisation, {"lr": float("nan")}, "optimisation.lr"),
         (Optimisation, {"momentum": 1.0}, "optimisation.momentum must be below 1"),
         (Optimisation, {"accumulate": 0}, "optimisation.accumulate must be at least 1"),
+        (Optimisation, {"optimiser": "adam"}, "optimisation.optimiser must be one of"),
+        (Optimisation, {"schedule": "line"}, "optimisation.schedule must be one of"),
+        (Optimisation, {"decay": "none"}, "optimisation.decay must be one of"),
+        (Optimisation, {"decay_batch": 0}, "optimisation.decay_batch must be at least 1"),
+        (Optimisation, {"clip_norm": -1.0}, "optimisation.clip_norm must be at least 0"),
+        (Optimisation, {"drops": (3,)}, "optimisation.drops needs optimisation.schedule='steps'"),
+        (Optimisation, {"drops": (3, 2), "schedule": "steps"}, "rising order, got \\(3, 2\\)"),
+        (Optimisation, {"drops": (0,), "schedule": "steps"}, "epochs from 1"),
         (DataRecipe, {"hold_out": 1.0}, "data.hold_out"),
         (DataRecipe, {"difficult": "maybe"}, "data.difficult"),
     ],

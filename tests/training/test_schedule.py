@@ -1,6 +1,7 @@
 """The numbers of each step, against those worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -57,3 +58,12 @@ def test_the_table_has_a_row_for_every_step():
 def test_no_warm_up_is_possible():
     recipe = Recipe(optimisation=Optimisation(warmup_steps=0, warmup_epochs=0.0))
     assert rates(1, 5, recipe).lr == pytest.approx(0.01)
+
+
+def test_steps_drop_after_their_epochs():
+    how = Optimisation(lr=0.02, schedule="steps", drops=(8, 11), warmup_steps=0, warmup_epochs=0.0)
+    recipe = Recipe(epochs=12, optimisation=how)
+    found = [rates(epoch * 10 + 1, 10, recipe).lr for epoch in range(12)]
+    assert found == pytest.approx([0.02] * 8 + [0.002] * 3 + [0.0002])
+    half = Recipe(epochs=12, optimisation=replace(how, drop_factor=0.5))
+    assert rates(119, 10, half).lr == pytest.approx(0.005)

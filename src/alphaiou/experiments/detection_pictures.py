@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +125,7 @@ def _find(trained: TrainedDetector, folder: Path) -> Findings:
 
 def _detect_all(trained: TrainedDetector, cache: ImageCache) -> list[Detections]:
     detector = trained.detector
-    detector.postprocess = replace(detector.postprocess, score_threshold=LEAST_SCORE)
+    detector.set_least_score(LEAST_SCORE)
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     batches = torch.split(torch.arange(len(cache)), 32)
     return [one for rows in batches for one in detect(folded, cache, rows, precision="fp32")]

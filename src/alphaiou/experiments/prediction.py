@@ -6,7 +6,7 @@ import glob
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ def _detections(
 ) -> Iterator[tuple[Detections | None, str]]:
     """What is found in each image; None, and why, where its pixels cannot be decoded."""
     detector = trained.detector
-    detector.postprocess = replace(detector.postprocess, score_threshold=score)
+    detector.set_least_score(score)
     folded = fold_batch_norm(detector).to(device).to(memory_format=torch.channels_last)
     if workers is None:
         workers = min(os.cpu_count() or 1, len(paths) // IMAGES_WORTH_A_WORKER)

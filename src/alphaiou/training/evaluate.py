@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from alphaiou.data.cache import ImageCache, letterbox_batch, to_original
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.stream import StreamedImages
-from alphaiou.detectors import fold_batch_norm
+from alphaiou.detectors import Detector, fold_batch_norm
 from alphaiou.metrics import DetectionScores, Scores
 from alphaiou.metrics.rules import RuleName
 from alphaiou.training.processes import Processes
@@ -21,13 +21,13 @@ from alphaiou.training.step import AUTOCAST
 
 
 def evaluate(
-    detector: nn.Module,
+    detector: Detector,
     index: DetectionIndex,
     images: ImageCache | StreamedImages,
     *,
     rule: RuleName,
     precision: Precision,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     processes: Processes | None = None,
 ) -> Scores:
     """Score a detector on the images of an index.
@@ -38,7 +38,7 @@ def evaluate(
         images: Their pixels, in the same order; images that cannot be read are not scored.
         rule: How to score.
         precision: The arithmetic of the network.
-        batch_size: Images at a time.
+        batch_size: Images at a time; as many as the detector is good for unless given.
         processes: With several, each takes a share of the images.
     """
     processes = processes or Processes()
@@ -47,7 +47,7 @@ def evaluate(
     row_of = {int(number): row for row, number in enumerate(index.image_ids)}
     rows = torch.arange(len(images))[processes.rank :: processes.count]
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
-    for part in images.parts(rows, batch_size, device):
+    for part in images.parts(rows, batch_size or detector.images_at_once, device):
         seen = (part.sizes[:, 0] > 0).nonzero().flatten()
         if not len(seen):
             continue
@@ -59,7 +59,7 @@ def evaluate(
 
 @torch.no_grad()
 def detect(
-    detector: nn.Module, cache: ImageCache, rows: Tensor, *, precision: Precision
+    detector: Detector, cache: ImageCache, rows: Tensor, *, precision: Precision
 ) -> list[dict[str, Tensor]]:
     """The detections of some images of a cache, in pixels of the original images."""
     device = next(detector.parameters()).device

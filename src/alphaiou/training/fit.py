@@ -123,9 +123,7 @@ def _epoch(run: Run, epoch: int) -> None:
     _check_finite(run, epoch)
     entry: dict[str, Any] = {
         "epoch": epoch + 1,
-        "box": losses[0],
-        "objectness": losses[1],
-        "class": losses[2],
+        **dict(zip(step.detector.loss_names, losses, strict=True)),
         "seconds": seconds,
         "images_per_second": steps * run.recipe.batch_size / seconds,
         "memory_bytes": peak_memory(run.around.device),

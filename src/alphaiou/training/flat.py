@@ -1,42 +1,50 @@
-"""All parameters of a model in one tensor, so that a step over them is a handful of kernels."""
+"""What a model learns in one tensor, so that a step over it is a handful of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
 
 
 class FlatParameters:
-    """The parameters of a model as segments of one tensor: weights, norms' weights, biases.
+    """The parameters that a model learns as segments of one tensor: weights, norms, biases.
 
     The model goes on as before: each parameter is a view of its segment, four-dimensional ones
-    with their channels last.
+    with their channels last. Parameters that do not learn stay where they are.
 
     Args:
         model: Whose parameters become views.
+        names: Which ones; those that learn unless given.
 
     Attributes:
         values: All numbers.
         views: The parameters in the order of ``values``.
         names: Their names.
+        cast: How many of the numbers autocast would cast: weights of convolutions and linear
+            layers.
         decayed: How many of the numbers are weights, which decay.
         unbiased: How many of the numbers are no biases.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        groups: tuple[list[str], list[str], list[str]] = ([], [], [])
-        parameters = dict(model.named_parameters())
-        for name, parameter in parameters.items():
-            groups[_group(name, parameter)].append(name)
+    def __init__(self, model: nn.Module, names: Collection[str] | None = None) -> None:
+        every = dict(model.named_parameters())
+        if names is None:
+            names = [name for name in every if every[name].requires_grad]
+        cast = _cast_weights(model)
+        groups: tuple[list[str], ...] = ([], [], [], [])
+        for name in names:
+            groups[0 if name in cast else _group(name, every[name])].append(name)
         self.names = [name for group in groups for name in group]
-        sizes = [sum(parameters[name].numel() for name in group) for group in groups]
-        self.decayed, self.unbiased = sizes[0], sizes[0] + sizes[1]
-        first = next(iter(parameters.values()))
-        self.values: Float[Tensor, " numbers"] = torch.empty(sum(sizes), device=first.device)
-        self.views = [parameters[name] for name in self.names]
+        sizes = [sum(every[name].numel() for name in group) for group in groups]
+        self.cast, self.decayed, self.unbiased = sizes[0], sum(sizes[:2]), sum(sizes[:3])
+        device = next(iter(every.values())).device
+        self.values: Float[Tensor, " numbers"] = torch.empty(sum(sizes), device=device)
+        self.views = [every[name] for name in self.names]
         with torch.no_grad():
             for parameter, view in zip(self.views, self.like(self.values), strict=True):
                 view.copy_(parameter)
@@ -70,7 +78,7 @@ class CastWeights:
     """
 
     def __init__(self, parameters: FlatParameters, dtype: torch.dtype | None) -> None:
-        weights = parameters.values[: parameters.decayed].detach()
+        weights = parameters.values[: parameters.cast].detach()
         self.source, self.cast = weights, weights if dtype is None else weights.to(dtype)
         views = parameters.like(self.cast) if dtype is not None else []
         names = parameters.names[: len(views)]
@@ -86,10 +94,22 @@ class CastWeights:
             self.cast.copy_(self.source)
 
 
+def _cast_weights(model: nn.Module) -> set[str]:
+    """The names of the parameters that autocast casts whenever they are used."""
+    names = {
+        f"{name}.weight".lstrip(".")
+        for name, module in model.named_modules()
+        if isinstance(module, _ConvNd | nn.Linear)
+    }
+    kept = tuple(f"{part}." for part in getattr(model, "fp32_parts", ()))
+    return {name for name in names if not name.startswith(kept)}
+
+
 def _group(name: str, parameter: Tensor) -> int:
+    """Other weights, weights of norms, biases."""
     if name.endswith("bias"):
-        return 2
-    return 0 if parameter.ndim > 1 else 1
+        return 3
+    return 1 if parameter.ndim > 1 else 2
 
 
 def _channels_last(piece: Tensor, shape: torch.Size) -> Tensor:
@@ -101,5 +121,13 @@ def _channels_last(piece: Tensor, shape: torch.Size) -> Tensor:
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
     """The buffers that are averaged with the weights: the statistics of batch norms."""
-    found: Iterable[Tensor] = model.buffers()
-    return [buffer for buffer in found if buffer.is_floating_point()]
+    # Averaging what never moves would only add up errors of rounding: frozen norms, and constants
+    # that are not even saved.
+    frozen = (
+        id(buffer)
+        for module in model.modules()
+        if hasattr(module, "running_mean") and not isinstance(module, _BatchNorm)
+        for buffer in module.buffers(recurse=False)
+    )
+    moving = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()} - set(frozen)
+    return [one for one in model.buffers() if one.is_floating_point() and id(one) in moving]

@@ -19,8 +19,7 @@ from alphaiou.data.derived import fingerprint
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import left_out
 from alphaiou.data.stream import StreamedImages
-from alphaiou.detectors import YOLOv5
-from alphaiou.detectors.anchors import fit_anchors
+from alphaiou.detectors import Detector
 from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
@@ -132,7 +131,7 @@ def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
     torch.manual_seed(seed_of("weights", recipe.seed))
     detector = fresh_detector(recipe, len(sets.train.index.classes))
     sizes = torch.from_numpy(box_sizes(sets.train.index, recipe.image_size))
-    detector.anchors.copy_(fit_anchors(sizes.float(), detector.anchors, seed=recipe.seed))
+    detector.fit_boxes(sizes.float(), seed=recipe.seed)
     step = _step(recipe, detector.to(around.device), caches["train"], sets.train.index, around)
     return Run(recipe, folder, around, sets, caches, step, notes)
 
@@ -170,7 +169,7 @@ def _cache(dataset: DetectionDataset, image_size: int, around: Surroundings) -> 
 
 
 def _step(
-    recipe: Recipe, detector: YOLOv5, images: Images, index: DetectionIndex, around: Surroundings
+    recipe: Recipe, detector: Detector, images: Images, index: DetectionIndex, around: Surroundings
 ) -> TrainingStep:
     processes, device = around.processes, around.device
     fast = device.type == "cuda" and processes.count == 1

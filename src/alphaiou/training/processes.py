@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from alphaiou.detectors import Detector
 from alphaiou.errors import AlphaIoUError
 
 if TYPE_CHECKING:
@@ -121,15 +122,16 @@ class Processes:
         starts = [(piece * self.count + self.rank) * each for piece in range(pieces)]
         return [slice(start, start + each) for start in starts]
 
-    def join(self, model: nn.Module) -> None:
+    def join(self, detector: Detector) -> None:
         """Let batch norms see the whole batch, and losses count the positives of all of it."""
         if self.count == 1:
             return
-        for module in model.modules():
+        for module in detector.modules():
             if hasattr(module, "mean_over_processes"):
                 module.mean_over_processes = self.average  # type: ignore[assignment]
-                # A loss goes with the images of its batch, and here it sees a share of them.
-                module.register_forward_hook(partial(_times, self.count))
+                if detector.sums_over_images:
+                    # The loss goes with the images of its batch, and sees a share of them.
+                    module.register_forward_hook(partial(_times, self.count))
             if isinstance(module, nn.BatchNorm2d):
                 module.forward = _SyncedNorm(module).__call__  # type: ignore
 

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from alphaiou.boxes import check_choice
 from alphaiou.data.augment import Augmentation
-from alphaiou.detectors.build import DETECTORS
+from alphaiou.detectors.build import DELTA_LOSSES, DETECTORS, FASTER_RCNN, settings_of
 from alphaiou.losses import KINDS
 from alphaiou.losses.formula import check_alphas
 from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
+from alphaiou.training.optimisation import Optimisation
+
+__all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
 
 #: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.settle`).
 AUTO: Literal["auto"] = "auto"
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Selection = Literal["last", "best", "best-on-test"]
 Objectness = Literal["iou", "similarity"]
+Norm = Literal["auto", "frozen", "batch", "group"]
 AnyRecipe = TypeVar("AnyRecipe")
 
 
@@ -54,67 +57,28 @@ class DataRecipe:
 
 
 @dataclass(frozen=True)
-class Optimisation:
-    """SGD with Nesterov momentum, warm-up, a cosine, and a moving average of the weights.
-
-    Attributes:
-        lr: The learning rate after warm-up.
-        final_lr: What the cosine ends at, as a share of lr.
-        momentum: The momentum after warm-up.
-        weight_decay: For convolution weights, at a batch of 64; scaled with the batch.
-        warmup_epochs: The length of warm-up, but at least warmup_steps.
-        warmup_steps: The least number of steps of warm-up.
-        warmup_bias_lr: Where the learning rate of biases starts; that of the others starts at 0.
-        warmup_momentum: Where the momentum starts.
-        ema_decay: The decay of the moving average, once it has grown.
-        ema_growth: The number of steps in which it grows.
-        accumulate: Pieces that a batch is computed in, to save memory.
-    """
-
-    lr: float = 0.01
-    final_lr: float = 0.2
-    momentum: float = 0.937
-    weight_decay: float = 5e-4
-    warmup_epochs: float = 3.0
-    warmup_steps: int = 1000
-    warmup_bias_lr: float = 0.1
-    warmup_momentum: float = 0.8
-    ema_decay: float = 0.9999
-    ema_growth: float = 2000.0
-    accumulate: int = 1
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"optimisation.{one.name} must be at least 0, got {value}")
-        for name in ("momentum", "warmup_momentum", "ema_decay"):
-            if getattr(self, name) >= 1:
-                raise ValueError(f"optimisation.{name} must be below 1, got {getattr(self, name)}")
-        for name in ("accumulate", "ema_growth"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"optimisation.{name} must be at least 1, got {getattr(self, name)}"
-                )
-
-
-@dataclass(frozen=True)
 class Recipe:
     """One run. The defaults are the paper's YOLOv5s.
 
     Attributes:
         detector: A name that build_detector knows.
-        loss: The box loss.
+        loss: The box loss; with Faster R-CNN also l1 or smooth_l1.
         alpha_schedule: α over the training, in place of the one of loss.
         data: What is trained on and scored.
         image_size: The long side of the images, in pixels.
         batch_size: Images a step, over all processes.
         epochs: Passes over the training images.
         seed: Decides the weights at the start, the order, the augmentation, noise and subset.
-        box_gain: How much the box loss counts.
-        objectness_gain: How much the objectness loss counts.
-        class_gain: How much the class loss counts.
-        objectness: What the objectness of a positive learns: iou or similarity.
+        box_gain: How much the box loss counts; usually 10 in Faster R-CNN (1 for l1 and
+            smooth_l1), 2 in DETR.
+        objectness_gain: How much the objectness loss of YOLOv5 counts.
+        class_gain: How much the class loss of YOLOv5 counts.
+        objectness: What the objectness of a positive of YOLOv5 learns: iou or similarity.
+        rpn_loss: The box loss of the first stage of Faster R-CNN; l1 unless given.
+        match_loss: The box loss that DETR matches objects and queries by; giou unless given.
+        backbone_weights: Of the ResNet of Faster R-CNN and DETR: none, imagenet, or a file.
+        norm: Its norms: frozen or learning batch norms, or group norms; auto is frozen with
+            weights, else group.
         noise: The rate of noise on the training boxes.
         subset: The share of the training images that is used.
         augmentation: How images are changed.
@@ -126,7 +90,7 @@ class Recipe:
         select: The weights that are kept: last, best on val, or best-on-test, the
             paper's way.
         rule: How detections are scored: coco, voc, voc07 or paper.
-        nms_threshold: The IoU above which NMS removes a box.
+        nms_threshold: The IoU above which NMS removes a box (not in DETR).
     """
 
     detector: str = "yolov5s"
@@ -141,6 +105,10 @@ class Recipe:
     objectness_gain: float = 1.0
     class_gain: float = 0.5
     objectness: Objectness = "iou"
+    rpn_loss: LossSpec | None = None
+    match_loss: LossSpec | None = None
+    backbone_weights: str = "none"
+    norm: Norm = "auto"
     noise: float = 0.0
     subset: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -154,7 +122,10 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
-        _check_loss(self.loss)
+        _check_loss("loss", self.loss, self.detector)
+        for name in ("rpn_loss", "match_loss"):
+            if getattr(self, name) is not None:
+                _check_loss(name, getattr(self, name), self.detector)
         for name in ("box_gain", "objectness_gain", "class_gain"):
             check_number(name, getattr(self, name))
         for name, least in (("image_size", 1), ("batch_size", 1), ("epochs", 1), ("seed", 0)):
@@ -182,6 +153,29 @@ class Recipe:
             raise ValueError("select='best' needs data.val or data.hold_out to choose on")
         if self.select == "best-on-test" and self.data.test is None:
             raise ValueError("select='best-on-test' needs data.test")
+        if self.alpha_schedule is not None and self.loss.kind in DELTA_LOSSES:
+            raise ValueError(f"alpha_schedule: loss.kind={self.loss.kind!r} has no α")
+        self._check_detector()
+
+    def _check_detector(self) -> None:
+        """Refuse what the detector has not."""
+        for one in fields(self):
+            setting = _SETTING_OF.get(one.name)
+            if setting is None or setting in settings_of(self.detector):
+                continue
+            if getattr(self, one.name) != _default(one):
+                has = ", ".join(name for name in DETECTORS if setting in settings_of(name))
+                raise ValueError(f"{one.name} is for {has}; {self.detector} has none")
+        if self.backbone_weights == "none" and self.norm == "frozen":
+            raise ValueError(
+                "norm='frozen' needs backbone_weights: what is fresh has to learn; take auto, "
+                "batch or group"
+            )
+        if self.backbone_weights == "imagenet" and self.norm == "group":
+            raise ValueError(
+                "norm='group' has no backbone_weights='imagenet', which are of batch norms; take "
+                "auto, frozen or batch"
+            )
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -189,33 +183,73 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "precision": get_args(Precision),
     "select": get_args(Selection),
     "objectness": get_args(Objectness),
+    "norm": get_args(Norm),
     "rule": tuple(RULES),
 }
 
+#: Fields that not every detector has, and what ``build_detector`` calls them.
+_SETTING_OF = {
+    "objectness_gain": "objectness_gain",
+    "class_gain": "class_gain",
+    "objectness": "objectness",
+    "rpn_loss": "rpn_loss",
+    "match_loss": "match_loss",
+    "backbone_weights": "backbone_weights",
+    "norm": "norm",
+    "nms_threshold": "postprocess",
+}
 
-def _check_loss(loss: LossSpec) -> None:
-    check_choice("loss.kind", loss.kind, tuple(KINDS))
+
+def _check_loss(name: str, loss: LossSpec, detector: str) -> None:
+    if loss.kind in DELTA_LOSSES and name != "match_loss":
+        if detector != FASTER_RCNN:
+            raise ValueError(
+                f"{name}.kind={loss.kind!r} is for {FASTER_RCNN} alone; with {detector} it must be "
+                f"one of {', '.join(KINDS)}"
+            )
+        if (loss.alpha, loss.penalty_alpha) != (1.0, None):
+            raise ValueError(f"{name}.kind={loss.kind!r} has no power; {name}.alpha must be 1")
+        return
+    check_choice(f"{name}.kind", loss.kind, tuple(KINDS))
     try:
         check_alphas(loss.alpha, loss.penalty_alpha)
     except ValueError as error:
-        raise ValueError(f"loss.{error}") from None
+        raise ValueError(f"{name}.{error}") from None
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """The name of a run: twelve hexadecimal digits of everything in its recipe.
+    """The name of a run: twelve hexadecimal digits of all in its recipe that is not the default.
+
+    A field that a later version adds leaves the names of earlier runs as they are.
 
     Example:
         >>> recipe_hash(Recipe()) == recipe_hash(Recipe(seed=0)) != recipe_hash(Recipe(seed=1))
         True
     """
-    text = json.dumps(asdict(recipe), sort_keys=True)
+    text = json.dumps(_changed(recipe), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _changed(part: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+    """The fields of a dataclass that differ from its defaults, those of its parts likewise."""
+    found = {}
+    for one in fields(part):
+        value = getattr(part, one.name)
+        if value != _default(one):
+            found[one.name] = _changed(value) if is_dataclass(value) else value
+    return found
+
+
+def _default(one: Field[Any]) -> Any:  # noqa: ANN401
+    """What a field is unless told; ``MISSING`` where it must be told."""
+    return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def recipe_from(values: Mapping[str, Any], kind: type[AnyRecipe] = Recipe) -> AnyRecipe:  # type: ignore[assignment]
     """A recipe back from the dictionary in a record.
 
     Example:
+        >>> from dataclasses import asdict
         >>> recipe = Recipe(epochs=5)
         >>> recipe_from(asdict(recipe)) == recipe
         True

@@ -31,7 +31,7 @@ def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
         (0.0, 0.1, 0.8)
     """
     how, epoch = recipe.optimisation, step // steps_per_epoch
-    lr = how.lr * cosine(epoch / recipe.epochs, how.final_lr)
+    lr = how.lr * _share(epoch, recipe)
     warm = min(1.0, step / warmup_length(steps_per_epoch, how))
     progress = step / max(1, steps_per_epoch * recipe.epochs - 1)
     alpha = recipe.alpha_schedule(progress) if recipe.alpha_schedule else recipe.loss.alpha
@@ -42,6 +42,14 @@ def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
         ema_decay=how.ema_decay * (1.0 - math.exp(-(step + 1) / how.ema_growth)),
         alpha=alpha,
     )
+
+
+def _share(epoch: int, recipe: Recipe) -> float:
+    """What is left of the learning rate in an epoch, counted from 0."""
+    how = recipe.optimisation
+    if how.schedule == "cosine":
+        return cosine(epoch / recipe.epochs, how.final_lr)
+    return how.drop_factor ** sum(epoch >= drop for drop in how.drops)
 
 
 def cosine(progress: float, end: float) -> float:

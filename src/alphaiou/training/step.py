@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from alphaiou.data.batch import Batch
-from alphaiou.detectors import TargetBatch
+from alphaiou.detectors import Detector, TargetBatch
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.training.flat import CastWeights, FlatParameters
-from alphaiou.training.optimiser import MovingAverage, NesterovSGD
+from alphaiou.training.optimiser import MovingAverage, StepRates, clip, make_optimiser
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 from alphaiou.training.schedule import rate_table
@@ -81,7 +81,7 @@ class TrainingStep:
 
     def __init__(
         self,
-        detector: nn.Module,
+        detector: Detector,
         batches: Batches,
         recipe: Recipe,
         *,
@@ -89,12 +89,12 @@ class TrainingStep:
         processes: Processes,
         options: StepOptions,
     ) -> None:
-        self.detector, self.batches, self.recipe = detector.train(), batches, recipe
+        self.detector, self.batches, self.recipe = detector, batches, recipe
+        detector.train()
         self.processes, self.steps_per_epoch = processes, steps_per_epoch
         self.parameters = FlatParameters(detector)
         device = self.parameters.values.device
-        decay = recipe.optimisation.weight_decay * recipe.batch_size / 64
-        self.optimiser = NesterovSGD(self.parameters, decay)
+        self.optimiser = make_optimiser(recipe, detector, self.parameters)
         self.average = MovingAverage(
             deepcopy(detector).eval().requires_grad_(requires_grad=False),
             self.parameters,
@@ -107,7 +107,7 @@ class TrainingStep:
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.scale = torch.tensor(FIRST_SCALE if recipe.precision == "fp16" else 1.0, device=device)
         self.totals = Totals(
-            torch.zeros(3, device=device),
+            torch.zeros(len(detector.loss_names), device=device),
             torch.zeros((), dtype=torch.int64, device=device),
             torch.full((), -1, dtype=torch.int64, device=device),
         )
@@ -116,7 +116,7 @@ class TrainingStep:
         # Shapes never change, so it pays that cuDNN tries its algorithms.
         torch.backends.cudnn.benchmark = device.type == "cuda"
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
-        self.capture = options.capture
+        self.capture = options.capture and detector.capturable
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def begin_epoch(self, epoch: int) -> None:
@@ -161,7 +161,7 @@ class TrainingStep:
         return {
             **{f"model.{name}": tensor for name, tensor in self.detector.state_dict().items()},
             **{f"ema.{name}": tensor for name, tensor in self.average.model.state_dict().items()},
-            "velocity": self.optimiser.velocity,
+            **self.optimiser.state(),
             "scale": self.scale,
         }
 
@@ -184,12 +184,14 @@ class TrainingStep:
                 getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
 
     def losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
-        """The parts of the loss of some images."""
+        """What some images add to the parts of the loss of their batch."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
         # Casts that outlive the step would go stale in a recorded one.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
             losses = functional_call(self.detector, self.weights.by_name, (images, targets))
-        return torch.stack(list(losses.values()))
+        parts = torch.stack(list(losses.values()))
+        pieces = self.recipe.optimisation.accumulate
+        return parts if self.detector.sums_over_images else parts / pieces
 
     def _step(self, pieces: list[Batch]) -> None:
         # A plain index would ask the host for the number.
@@ -203,7 +205,9 @@ class TrainingStep:
         finite = self.gradient.sum().isfinite()
         self._note(parts, finite, pieces)
         keep = finite & (self.totals.failed_step < 0)
-        self.optimiser.step(self.gradient, lr=lr, bias_lr=bias_lr, momentum=momentum, keep=keep)
+        if self.recipe.optimisation.clip_norm:
+            clip(self.gradient, self.recipe.optimisation.clip_norm)
+        self.optimiser.step(self.gradient, StepRates(lr, bias_lr, momentum), keep=keep)
         self.average.step(decay)
         self.number.add_(1)
 
@@ -235,11 +239,11 @@ class TrainingStep:
             self.totals.lost_boxes.add_(piece.lost)
 
 
-def compile_parts(detector: nn.Module) -> None:
+def compile_parts(detector: Detector) -> None:
     """Compile a detector's parts; one part's kernels serve all detectors that have the same."""
     # One process may train a detector with many losses, each a version of its own.
     torch._dynamo.config.recompile_limit = 64
-    for name in getattr(detector, "compiled_parts", ("",)):
+    for name in detector.compiled_parts:
         part = detector.get_submodule(name)
         part.forward = torch.compile(part.forward, fullgraph=True, dynamic=False)
 

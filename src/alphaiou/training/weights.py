@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from torch import nn
 
-from alphaiou.detectors import YOLOv5, build_detector
+from alphaiou.detectors import Detector, build_detector
+from alphaiou.detectors.build import DELTA_LOSSES, settings_of
+from alphaiou.detectors.faster_rcnn_loss import DeltaLoss
 from alphaiou.losses import AlphaIoULoss
+from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.spec import LossSpec
 from alphaiou.training.checkpoint import LAST, CheckpointError, read_tensors, write_tensors
-from alphaiou.training.recipe import Recipe, recipe_from
+from alphaiou.training.recipe import AUTO, Recipe, recipe_from
 
 #: The weights that a run keeps.
 WEIGHTS = "best.safetensors"
@@ -27,29 +32,56 @@ class TrainedDetector:
         classes: The name of each label.
     """
 
-    detector: YOLOv5
+    detector: Detector
     recipe: Recipe
     classes: tuple[str, ...]
 
 
-def fresh_detector(recipe: Recipe, num_classes: int) -> YOLOv5:
-    """The detector of a recipe, with weights of chance."""
-    loss = AlphaIoULoss(
-        recipe.loss.kind,
-        recipe.alpha_schedule or recipe.loss.alpha,
-        penalty_alpha=recipe.loss.penalty_alpha,
-    )
-    detector = build_detector(
-        recipe.detector,
-        num_classes,
-        box_loss=loss,
-        box_gain=recipe.box_gain,
-        objectness_gain=recipe.objectness_gain,
-        class_gain=recipe.class_gain,
-        objectness=recipe.objectness,
-    )
-    detector.postprocess = replace(detector.postprocess, nms_threshold=recipe.nms_threshold)
+def fresh_detector(recipe: Recipe, num_classes: int, *, weightless: bool = False) -> Detector:
+    """The detector of a recipe, with weights of chance but for those its backbone is given.
+
+    Args:
+        recipe: The run.
+        num_classes: The number of classes.
+        weightless: Whether it is to take weights that somebody else has kept, and its backbone
+            need not be given any.
+    """
+    settings: dict[str, Any] = {
+        "box_gain": recipe.box_gain,
+        "objectness_gain": recipe.objectness_gain,
+        "class_gain": recipe.class_gain,
+        "objectness": recipe.objectness,
+        "rpn_loss": recipe.rpn_loss and _box_loss(recipe.rpn_loss),
+        "match_loss": recipe.match_loss and _box_loss(recipe.match_loss),
+        "backbone_weights": None if weightless else _backbone_weights(recipe),
+        "norm": _norm(recipe),
+        "image_size": recipe.image_size,
+    }
+    own = {name: one for name, one in settings.items() if name in settings_of(recipe.detector)}
+    loss = _box_loss(recipe.loss, recipe.alpha_schedule)
+    detector = build_detector(recipe.detector, num_classes, box_loss=loss, **own)
+    if "postprocess" in settings_of(recipe.detector):
+        detector.postprocess = replace(detector.postprocess, nms_threshold=recipe.nms_threshold)
     return detector
+
+
+def _box_loss(spec: LossSpec, schedule: AlphaSchedule | None = None) -> AlphaIoULoss | DeltaLoss:
+    if spec.kind in DELTA_LOSSES:
+        return spec.kind
+    return AlphaIoULoss(spec.kind, schedule or spec.alpha, penalty_alpha=spec.penalty_alpha)
+
+
+def _backbone_weights(recipe: Recipe) -> Literal["imagenet"] | Path | None:
+    if recipe.backbone_weights == "none":
+        return None
+    return "imagenet" if recipe.backbone_weights == "imagenet" else Path(recipe.backbone_weights)
+
+
+def _norm(recipe: Recipe) -> str:
+    """The norms of a backbone, whether or not it is given its weights now."""
+    if recipe.norm != AUTO:
+        return recipe.norm
+    return "group" if recipe.backbone_weights == "none" else "frozen"
 
 
 def save_weights(detector: nn.Module, recipe: Recipe, classes: Sequence[str], path: Path) -> None:
@@ -75,11 +107,12 @@ def load_weights(path: Path) -> TrainedDetector:
     try:
         recipe: Recipe = recipe_from(kept.facts["recipe"])
         classes = tuple(kept.facts["classes"])
-        detector = fresh_detector(recipe, len(classes))
+        detector = fresh_detector(recipe, len(classes), weightless=True)
         detector.load_state_dict(dict(kept.tensors))
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(
             f"{path}: does not fit this version of alphaiou ({reason}); train again"
         ) from None
-    return TrainedDetector(detector.eval(), recipe, classes)
+    detector.eval()
+    return TrainedDetector(detector, recipe, classes)
