@@ -83,7 +83,7 @@ def test_everything_is_put_back():
     before = {name: dict(vars(module)) for name, module in model.named_modules()}
     with install(model, "loss", changes(model)) as handle:
         assert model[0](torch.ones(2)) == 1
-        assert repr(handle) == "<'loss' in Sequential.0.forward, Sequential.1.note>"
+        assert repr(handle) == "<loss in Sequential.0.forward, Sequential.1.note>"
     assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
     handle.restore()
     assert {name: dict(vars(module)) for name, module in model.named_modules()} == before

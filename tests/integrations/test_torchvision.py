@@ -240,6 +240,15 @@ def test_other_models_are_refused():
         use_box_loss(SSD(SSDBackbone(), DefaultBoxGenerator([[2], [2]]), (64, 64), 5), "giou")
 
 
+def test_a_method_changed_by_something_else_is_refused():
+    model = build("FasterRCNN")
+    own = model.roi_heads.forward = model.roi_heads.forward  # as hooks of other libraries do
+    with pytest.raises(ValueError, match="forward of this RoIHeads is not the one of its class"):
+        use_box_loss(model, "giou")
+    assert model.roi_heads.forward is own
+    assert "select_training_samples" not in vars(model.roi_heads)
+
+
 class HeadOfAComingVersion(RetinaNetRegressionHead):
     """One that takes its loss from somewhere else."""
 

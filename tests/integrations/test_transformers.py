@@ -164,6 +164,7 @@ def test_restored_models_are_as_they_were(name):
         "<AlphaIoULoss(kind='giou', alpha=3.0, penalty_alpha=None) × 2 in "
         f"{name}ForObjectDetection._loss_function>"
     )
+    assert "matched by" not in repr(handle)
     with pytest.raises(ValueError, match=r"_loss_function already has a box loss.*restore"):
         use_box_loss(model, "giou:3")
     handle.restore()
@@ -238,8 +239,15 @@ def test_giou_changes_nothing_in_losses_of_larger_models(name):
         assert_close(total(), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [name for name in LOSS_MAPPING if "Detection" in name])
-def test_every_loss_for_detection_takes_it(name):
+SEGMENTATION = {
+    "ForSegmentation",
+    "ConditionalDetrForSegmentation",
+    "RfDetrForInstanceSegmentation",
+}
+
+
+@pytest.mark.parametrize("name", [n for n in LOSS_MAPPING if "Detection" in n or n in SEGMENTATION])
+def test_every_loss_with_boxes_takes_it(name):
     model = build("Yolos")
     model.loss_function = own = LOSS_MAPPING[name]
     with use_box_loss(model, "giou", matcher_loss="giou"):
@@ -249,7 +257,9 @@ def test_every_loss_for_detection_takes_it(name):
 
 def test_a_detector_inside_another_module_is_found():
     outer = torch.nn.ModuleDict({"inner": build("Detr")})
-    assert "ModuleDict.inner._loss_function" in repr(use_box_loss(outer, "iou"))
+    handle = use_box_loss(outer, "iou", matcher_loss="giou:2")
+    assert "ModuleDict.inner._loss_function" in repr(handle)
+    assert "matched by AlphaIoULoss(kind='giou', alpha=2.0" in repr(handle)
 
 
 @pytest.mark.parametrize("name", ["Detr", "RTDetr"])

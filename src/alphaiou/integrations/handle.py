@@ -30,8 +30,8 @@ class Change(NamedTuple):
 class BoxLossHandle:
     """A box loss in a model; ``restore``, or the end of a ``with`` block, takes it out again."""
 
-    def __init__(self, model: nn.Module, loss: object, changes: Sequence[Change]) -> None:
-        self.model, self.loss, self.changes = model, loss, tuple(changes)
+    def __init__(self, model: nn.Module, description: str, changes: Sequence[Change]) -> None:
+        self.model, self.description, self.changes = model, description, tuple(changes)
 
     def restore(self) -> None:
         """Put back what was there before this handle; done once, the second time does nothing."""
@@ -51,10 +51,10 @@ class BoxLossHandle:
         self.restore()
 
     def __repr__(self) -> str:
-        return f"<{self.loss!r} in {_places(self.model, self.changes)}>"
+        return f"<{self.description} in {_places(self.model, self.changes)}>"
 
 
-def install(model: nn.Module, loss: object, changes: Sequence[Change]) -> BoxLossHandle:
+def install(model: nn.Module, description: str, changes: Sequence[Change]) -> BoxLossHandle:
     """Make the changes; a model that has some already is refused, and left as it is."""
     if present := tuple(_present(model)):
         raise ValueError(
@@ -66,7 +66,7 @@ def install(model: nn.Module, loss: object, changes: Sequence[Change]) -> BoxLos
         if change.attribute in own:
             change.replacement.previous = (own[change.attribute],)
         own[change.attribute] = change.replacement
-    return BoxLossHandle(model, loss, changes)
+    return BoxLossHandle(model, description, changes)
 
 
 def restore_box_loss(model: nn.Module) -> None:

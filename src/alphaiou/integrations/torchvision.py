@@ -57,7 +57,8 @@ def use_box_loss(model: nn.Module, loss: BoxLoss, *, weight: float = 1.0) -> Box
         A handle: its ``restore()``, or the end of a ``with`` block, takes the loss out again.
 
     Raises:
-        ValueError: The model is none of these, or has such a loss already.
+        ValueError: The model is none of these, has such a loss already, or one of the methods that
+            would change was changed by something else.
         UnsupportedVersionError: This torchvision has no place for the loss.
 
     Example:
@@ -74,7 +75,14 @@ RetinaNet.head.regression_head.compute_loss>
             f"{type(model).__name__} has no box loss that can be exchanged: this works for "
             "Faster R-CNN, Mask R-CNN, Keypoint R-CNN, RetinaNet and FCOS of torchvision"
         )
-    return install(model, pair_loss, changes)
+    for module, attribute, _ in changes:
+        own = vars(module).get(attribute)
+        if own is not None and not isinstance(own, Replacement):
+            raise ValueError(
+                f"{attribute} of this {type(module).__name__} is not the one of its class: "
+                "something else has replaced it, and the box loss would undo that"
+            )
+    return install(model, repr(pair_loss), changes)
 
 
 def _changes(module: nn.Module, loss: PairLoss) -> Sequence[Change]:

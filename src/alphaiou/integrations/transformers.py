@@ -72,14 +72,16 @@ YolosForObjectDetection._loss_function>
     criteria, pair_loss = _criteria(own), PairLoss(loss, weight)
     for criterion in criteria.values():
         _check_box_losses(criterion)
-    matchings = {}
+    matchings, description = {}, repr(pair_loss)
     if matcher_loss is not None:
-        matchings = _matchings(own, criteria.values(), PairLoss(matcher_loss))
+        cost = PairLoss(matcher_loss)
+        matchings = _matchings(own, criteria.values(), cost)
+        description += f", matched by {cost!r},"
     builders = {
         name: partial(_build, kind, pair_loss, matchings) for name, kind in criteria.items()
     }
     change = Change(detector, "_loss_function", Rewired(own, builders, known=KNOWN))
-    handle = install(model, pair_loss, [change])
+    handle = install(model, description, [change])
     if detector.loss_function is not change.replacement:
         handle.restore()
         raise UnsupportedVersionError(
