@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from alphaiou.experiments.bench.record import Record, Row
 from alphaiou.experiments.index_tables import index_lines
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
-from alphaiou.experiments.training_tables import training_lines, training_parts_lines
+from alphaiou.experiments.training_tables import (
+    side_by_side_lines,
+    training_lines,
+    training_parts_lines,
+    training_times_lines,
+)
 from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
 
 CONTENDERS = {
@@ -286,6 +291,12 @@ def _seeds_table(record: Record) -> str:
     return seeds_table(record)
 
 
+def _runs_table(record: Record) -> str:
+    from alphaiou.experiments.run_tables import runs_table  # which imports this module
+
+    return runs_table(record)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "setup": setup_line,
     "losses": losses_table,
@@ -301,9 +312,12 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "simulation-variants": simulation_variants_table,
     "evaluation": _evaluation_table,
     "compare-seeds": _seeds_table,
+    "runs": _runs_table,
     "index": lambda record: markdown(*index_lines(record), left=1),
     "training": lambda record: markdown(*training_lines(record), left=1),
     "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
+    "training-times": lambda record: markdown(*training_times_lines(record), left=1),
+    "side-by-side": lambda record: markdown(*side_by_side_lines(record), left=0),
     "noise": lambda record: markdown(*noise_lines(record), left=1),
     "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }

@@ -42,3 +42,29 @@ def training_parts_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list
         ]
         for row in rows
     ]
+
+
+def training_times_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+    """What a training waits for beside its steps."""
+    return ("what", "seconds, each time"), [
+        [row["what"], ", ".join(f"{seconds:.1f}" for seconds in row["seconds"])]
+        for row in record["times"]
+    ]
+
+
+def side_by_side_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+    """Several trainings on one GPU at once.
+
+    Example:
+        >>> rows = [{"trainings": 2, "images_per_second": [3000, 3100]}]
+        >>> side_by_side_lines({"side_by_side": rows})[1]
+        [['2', '3,000, 3,100', '6,100']]
+    """
+    return ("trainings at once", "images a second of each", "together"), [
+        [
+            str(row["trainings"]),
+            ", ".join(f"{speed:,.0f}" for speed in row["images_per_second"]),
+            f"{sum(row['images_per_second']):,.0f}",
+        ]
+        for row in record["side_by_side"]
+    ]

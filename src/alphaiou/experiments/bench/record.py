@@ -59,9 +59,12 @@ def write_record(record: Record, path: Path) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record: JSON, a CSV as its rows, or a folder of CSVs by their names."""
+    """Read a record: JSON, a CSV as its rows, or a folder of such: tables by name, and runs."""
     if path.is_dir():
-        return {"tables": {part.stem: read_record(part)["rows"] for part in path.glob("*.csv")}}
+        return {
+            "tables": {part.stem: read_record(part)["rows"] for part in path.glob("*.csv")},
+            "runs": [read_record(part) for part in sorted(path.glob("*.json"))],
+        }
     if path.suffix == ".csv":
         with path.open(newline="") as file:
             return {"rows": list(csv.DictReader(file))}
