@@ -8,7 +8,7 @@ it is gone. Weights and results are the same.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Shaped
@@ -114,8 +114,9 @@ class DETRNetwork(nn.Module):
     def _boxes(
         self, states: Float[Tensor, "layers batch queries channels"]
     ) -> Float[Tensor, "layers batch queries 4"]:
-        *layers, last = self.model.bbox_predictor.layers
-        for layer in layers:
+        layers: Any = self.model.bbox_predictor.layers
+        last = layers[-1]
+        for layer in layers[:-1]:
             states = layer(states).relu()
         # bf16 has three digits: whatever the precision of the network, places need more.
         with torch.autocast(states.device.type, enabled=False):

@@ -1,0 +1,50 @@
+"""Grids of runs: the cells of a table, each a recipe for every seed, and what the paper prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from alphaiou.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a table: a recipe, run with several seeds.
+
+    Attributes:
+        label: The row's name, unique in its grid.
+        recipe: The run; its seed is replaced by each of the grid's.
+        baseline: The label of the row that it is compared with, if any.
+        published: What the paper prints for it, by score, as fractions of one.
+    """
+
+    label: str
+    recipe: Recipe
+    baseline: str | None = None
+    published: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table or figure of the paper, or a control beside it.
+
+    Attributes:
+        name: How the command line calls it.
+        title: What it shows, in a line.
+        cells: Its rows.
+        seeds: Every cell is run once with each.
+        differs: What is not as in the paper, in sentences; printed with every result.
+    """
+
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+    seeds: tuple[int, ...] = (0,)
+    differs: tuple[str, ...] = ()
+
+    def recipes(self) -> Iterator[tuple[Cell, Recipe]]:
+        """Every run, all cells of a seed before the next seed: comparisons are whole early."""
+        for seed in self.seeds:
+            for cell in self.cells:
+                yield cell, replace(cell.recipe, seed=seed)
