@@ -4,11 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
+import tyro
 
 from alphaiou.cli import main
 from alphaiou.cli.commands import COMMANDS
 from alphaiou.cli.events import scalars
+from alphaiou.cli.train import _recipe
+from alphaiou.cli.train_options import Train
 from alphaiou.cli.training_progress import epoch_line
+from alphaiou.experiments.recipes import RECIPES
+from alphaiou.losses.spec import LossSpec
 from tests.training.runs import write_shapes
 
 TINY = ["--detector", "yolov5n", "--image-size", "64", "--batch-size", "2", "--epochs", "2"]
@@ -82,10 +87,40 @@ def test_short_ways_to_write_a_loss_and_a_schedule(data):
     assert found["evaluate_every"] == 3, "of the recipe quick"
 
 
+def recipe_of(*options):
+    """The recipe that a command line means."""
+    command = tyro.cli(Train, args=list(options))
+    return _recipe(command)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_by_name(name):
+    # Weights for ImageNet are not loaded before the training begins.
+    found = recipe_of(name, "--data", "shapes-plain-64", "--data.test", "None", "--device", "cpu")
+    named = RECIPES[name]()
+    assert found.detector == named.detector
+    assert found.optimisation == named.optimisation
+
+
+def test_losses_of_the_other_detectors():
+    where = ("--data", "shapes-plain-64", "--data.test", "None", "--device", "cpu")
+    faster = recipe_of("faster-rcnn", *where, "--loss", "l1", "--rpn-loss", "giou:3")
+    assert (faster.loss, faster.rpn_loss) == (LossSpec("l1"), LossSpec("giou", 3.0))
+    matched = recipe_of("voc320-detr", *where, "--loss", "ciou", "--match-loss", "diou:2")
+    assert (matched.loss, matched.match_loss) == (LossSpec("ciou"), LossSpec("diou", 2.0))
+    stepped = recipe_of("faster-rcnn", *where, "--optimisation.drops", "3", "5")
+    assert stepped.optimisation.drops == (3, 5)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--loss nonsense", "kind must be one of"),
+        ("--loss l1", "'l1' is for fasterrcnn_r50_fpn alone; with yolov5s it must be one of"),
+        ("--rpn-loss giou", "rpn_loss is for fasterrcnn_r50_fpn; yolov5s has none"),
+        ("detr --norm group", "take auto, frozen or batch"),
+        ("detr --nms-threshold 0.5", "nms_threshold is for"),
+        ("faster-rcnn --optimisation.schedule cosine", "drops needs"),
         ("--alpha-schedule 1", "START:END"),
         ("--alpha-schedule 1:3:zigzag", "shape"),
         ("--devices 0", "--devices 0: must be at least 1"),
@@ -186,5 +221,7 @@ def test_help_names_the_recipes_and_fits_80_columns(capsys, monkeypatch):
         assert name in COMMANDS
         assert main([name, "--help"]) == 0
         out = capsys.readouterr().out
-        assert max(map(len, out.splitlines())) <= 80
+        usage, *rest = out.splitlines()
+        assert max(map(len, rest)) <= 80
+        assert usage.startswith(f"usage: alphaiou {name} ")
         assert ("voc320" in out) == (name == "train")

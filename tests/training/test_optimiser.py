@@ -85,7 +85,7 @@ def test_parameters_that_do_not_learn_stay_where_they_are():
 class WithEmbedding(Detector):
     """Weights of which autocast casts some."""
 
-    fp32_parts = ("exact",)
+    cast_later = ("exact",)
 
     def __init__(self):
         super().__init__()

@@ -48,7 +48,7 @@ class Compare:
     """Passes over the training images: 16 for drawn sets, 50 for others, unless given."""
 
     detector: str = "yolov5n"
-    """yolov5n, yolov5s, yolov5m, yolov5l or yolov5x."""
+    """yolov5n, yolov5s, yolov5m, yolov5l, yolov5x, fasterrcnn_r50_fpn or detr_r50."""
 
     image_size: int | None = None
     """Long side of the images in pixels: 64 for drawn sets, 320 for others, unless given."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from alphaiou.cli.train_options import Train
+    from alphaiou.losses.spec import LossSpec
     from alphaiou.training.fit import Execution
     from alphaiou.training.recipe import Recipe
 
@@ -50,7 +51,6 @@ def _recipe(command: Train) -> Recipe:
 
     from alphaiou.cli import UsageError
     from alphaiou.errors import AlphaIoUError
-    from alphaiou.losses.spec import LossSpec
     from alphaiou.training.processes import device_kind
     from alphaiou.training.settle import settle
 
@@ -58,8 +58,10 @@ def _recipe(command: Train) -> Recipe:
     try:
         if command.source is not None:
             recipe = replace(recipe, data=replace(recipe.data, path=command.source))
-        if command.box_loss is not None:
-            recipe = replace(recipe, loss=LossSpec.parse(command.box_loss))
+        for name in ("loss", "rpn_loss", "match_loss"):
+            text = getattr(command, name.replace("loss", "box_loss"))
+            if text is not None:
+                recipe = replace(recipe, **{name: _loss(text)})  # type: ignore[arg-type]
         if command.alpha_from_to is not None:
             recipe = replace(recipe, alpha_schedule=_schedule(command.alpha_from_to))
         return settle(recipe, device_kind(command.device))
@@ -67,6 +69,13 @@ def _recipe(command: Train) -> Recipe:
         raise
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _loss(text: str) -> LossSpec:
+    from alphaiou.detectors.build import DELTA_LOSSES
+    from alphaiou.losses.spec import LossSpec
+
+    return LossSpec(text) if text in DELTA_LOSSES else LossSpec.parse(text)
 
 
 def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs torch

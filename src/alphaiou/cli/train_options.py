@@ -19,17 +19,18 @@ from alphaiou.training.recipe import Recipe
 NO_HINT = {"help_behavior_hint": ""}
 
 
-def _named(recipe: Callable[[], Recipe]) -> Any:  # noqa: ANN401 - a type for tyro
+def _named(name: str, recipe: Callable[[], Recipe]) -> Any:  # noqa: ANN401 - a type for tyro
     about = (recipe.__doc__ or "").splitlines()[0]
-    named = tyro.conf.subcommand(recipe.__name__, default=recipe(), description=about)
-    # No commands within it: the schedule of α has an option of its own.
+    named = tyro.conf.subcommand(name, default=recipe(), description=about)
+    # No commands within it: the schedule of α and the other losses have options of their own.
     return Annotated[Recipe, named, tyro.conf.AvoidSubcommands]
 
 
 if TYPE_CHECKING:
     Chosen = Recipe
 else:
-    Chosen = Annotated[Union[tuple(map(_named, RECIPES.values()))], tyro.conf.arg(name="")]  # noqa: UP007
+    _named_recipes = tuple(_named(name, recipe) for name, recipe in RECIPES.items())
+    Chosen = Annotated[Union[_named_recipes], tyro.conf.arg(name="")]  # noqa: UP007
 
 
 @tyro.conf.configure(tyro.conf.CascadeSubcommandArgs)
@@ -57,7 +58,21 @@ class Train:
     box_loss: Annotated[
         str | None, tyro.conf.DisallowNone, tyro.conf.arg(name="loss", metavar="LOSS", **NO_HINT)
     ] = None
-    """Short for --loss.kind and its powers: ciou, ciou:3, ciou:3:1."""
+    """Short for --loss.kind and its powers: ciou, ciou:3, ciou:3:1; for Faster R-CNN also l1."""
+
+    rpn_box_loss: Annotated[
+        str | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(name="rpn-loss", metavar="LOSS", **NO_HINT),
+    ] = None
+    """The box loss of the first stage of Faster R-CNN, l1 unless given."""
+
+    match_box_loss: Annotated[
+        str | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(name="match-loss", metavar="LOSS", **NO_HINT),
+    ] = None
+    """The box loss that DETR matches by, giou unless given."""
 
     alpha_from_to: Annotated[
         str | None,

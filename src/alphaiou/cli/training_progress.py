@@ -79,7 +79,9 @@ class TrainingProgress:
 
 def epoch_line(entry: dict[str, Any], epochs: int) -> str:
     """An epoch in one line: losses, pace, memory, time left, scores."""
-    losses = " ".join(f"{name} {entry[name]:.3f}" for name in ("box", "objectness", "class"))
+    from alphaiou.training.record import loss_parts
+
+    losses = " ".join(f"{name} {number:.3f}" for name, number in loss_parts(entry).items())
     left = timedelta(seconds=round((epochs - entry["epoch"]) * entry["seconds"]))
     parts = [
         f"epoch {entry['epoch']:{len(str(epochs))}} of {epochs}: {losses}",

@@ -50,8 +50,10 @@ class Detector(nn.Module):
     loss_names: ClassVar[tuple[str, ...]]
     #: The submodules that are worth compiling by themselves.
     compiled_parts: ClassVar[tuple[str, ...]] = ("",)
-    #: The submodules that compute in fp32 whatever the precision of the others.
-    fp32_parts: ClassVar[tuple[str, ...]] = ()
+    #: The submodules whose weights are not cast with all others before a step of half precision:
+    #: those that compute in fp32, and those that are used more than once, whose gradients add up in
+    #: fp32.
+    cast_later: ClassVar[tuple[str, ...]] = ()
     #: Whether a training step may be recorded as a CUDA graph.
     capturable: ClassVar[bool] = True
     #: Whether the loss grows with the number of images, or is a mean over them.

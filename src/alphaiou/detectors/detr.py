@@ -52,7 +52,7 @@ class DETR(Detector):
 
     #: The parts that are worth compiling by themselves: the network does not depend on the loss.
     compiled_parts = ("network", "loss")
-    fp32_parts = ("network.model.bbox_predictor.layers.2",)
+    cast_later = ("network.model.bbox_predictor.layers.2",)
     loss_names = ("class", "l1", "box")
 
     def __init__(

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from alphaiou.errors import AlphaIoUError
+
 if TYPE_CHECKING:
     from transformers import DetrForObjectDetection
+
+
+class PackageMissingError(AlphaIoUError, ImportError):
+    """A package that a detector needs is not there, or too old; the message says which."""
 
 
 def fresh_model(
@@ -22,7 +28,7 @@ def fresh_model(
         from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
         from transformers.models.detr.modeling_detr import DetrMLP  # noqa: F401 - as of 5.1
     except ImportError as error:
-        raise ImportError(
+        raise PackageMissingError(
             "DETR needs transformers 5.1 or newer, and SciPy: pip install 'alphaiou[detr]'"
         ) from error
     # Both classes take more than they say.

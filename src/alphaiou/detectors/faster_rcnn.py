@@ -67,6 +67,7 @@ class FasterRCNN(Detector):
     deviation: Tensor
     loss_names = ("objectness", "rpn_box", "class", "box")
     compiled_parts = ("backbone", "rpn", "rpn_loss", "roi_sampler", "roi_heads", "roi_loss")
+    cast_later = ("rpn.head",)
     images_at_once = 16
 
     def __init__(

@@ -10,7 +10,9 @@ from typing import Any
 
 from alphaiou.data.augment import Augmentation
 from alphaiou.data.layouts import SHAPES_WORD, load_dataset, split_names
+from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.detection_pictures import Findings, findings_of
+from alphaiou.experiments.recipes import voc320_detr, voc320_faster_rcnn
 from alphaiou.experiments.side_by_side import fit_side_by_side
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.fit import Execution, Report, fit
@@ -23,6 +25,15 @@ from alphaiou.training.settle import settle, settle_splits
 DRAWN, DRAWN_SHARE = "shapes-discs-64", 0.5
 HELD_OUT = 0.2
 SCORED_TIMES = 4
+#: Rates of a training of a thousand steps.
+SHORT: dict[str, Any] = {
+    "final_lr": 0.05,
+    "warmup_steps": 300,
+    "ema_decay": 0.99,
+    "ema_growth": 100.0,
+}
+#: Recipes of detectors that are trained otherwise than YOLOv5.
+FROM_SCRATCH = {FASTER_RCNN: voc320_faster_rcnn, DETR: voc320_detr}
 
 
 @dataclass(frozen=True)
@@ -85,31 +96,34 @@ def compare_recipes(losses: Sequence[LossSpec], settings: CompareSettings) -> li
     epochs = settings.epochs or (16 if drawn else 50)
     data = compared_splits(settings.data)
     classes = len(load_dataset(data.path, data.train).index.classes)
-    recipe = Recipe(
-        detector=settings.detector,
+    recipe = replace(
+        _compared_detector(settings.detector, size, classes),
         data=data,
         image_size=size,
         batch_size=settings.batch_size,
         epochs=epochs,
         seed=settings.seed,
         subset=DRAWN_SHARE if drawn else 1.0,
-        objectness_gain=0.45 * (640 / size) ** 2,
-        class_gain=0.125 * 80 / classes,
-        augmentation=Augmentation(mosaic=0.0, scale=0.3),
-        optimisation=Optimisation(
-            lr=0.02,
-            final_lr=0.05,
-            warmup_epochs=0.0,
-            warmup_steps=300,
-            warmup_bias_lr=0.0,
-            ema_decay=0.99,
-            ema_growth=100.0,
-        ),
         precision="auto",
         evaluate_every=max(1, epochs // SCORED_TIMES),
         select="last",
     )
     return [replace(recipe, loss=loss) for loss in losses]
+
+
+def _compared_detector(name: str, image_size: int, classes: int) -> Recipe:
+    """A detector and its training, made for a thousand steps."""
+    if name in FROM_SCRATCH:
+        recipe = FROM_SCRATCH[name]()
+        how = replace(recipe.optimisation, schedule="cosine", drops=(), **SHORT)
+        return replace(recipe, optimisation=how)
+    return Recipe(
+        detector=name,
+        objectness_gain=0.45 * (640 / image_size) ** 2,
+        class_gain=0.125 * 80 / classes,
+        augmentation=Augmentation(mosaic=0.0, scale=0.3),
+        optimisation=Optimisation(lr=0.02, warmup_epochs=0.0, warmup_bias_lr=0.0, **SHORT),
+    )
 
 
 def compared_splits(path: str) -> DataRecipe:

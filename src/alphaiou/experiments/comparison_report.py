@@ -25,6 +25,7 @@ from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.tables import markdown
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import ComparisonRow, comparison_rows
+from alphaiou.training.record import loss_parts
 
 if TYPE_CHECKING:
     from alphaiou.experiments.compare import ComparedRun
@@ -168,16 +169,13 @@ def _curves(named: Mapping[str, ComparedRun]) -> str:
     histories = {name: run.record["history"] for name, run in named.items()}
     last = max(len(history) for history in histories.values())
     epochs = Axis("epoch", 0 if last == 1 else 1, last, whole=True)
+    others = [name for name in loss_parts(next(iter(histories.values()))[0]) if name != "box"]
+    title = f"{' and '.join(others)} loss".capitalize()
     charts = [
         _chart({n: _scored(h, "ap50") for n, h in histories.items()}, epochs, "%", "AP50"),
         _chart({n: _scored(h, "map") for n, h in histories.items()}, epochs, "%", "mAP"),
         _chart({n: _parts(h, ("box",)) for n, h in histories.items()}, epochs, "", "Box loss"),
-        _chart(
-            {n: _parts(h, ("objectness", "class")) for n, h in histories.items()},
-            epochs,
-            "",
-            "Objectness and class loss",
-        ),
+        _chart({n: _parts(h, others) for n, h in histories.items()}, epochs, "", title),
     ]
     note = (
         "Scores of the averaged weights. Box losses are drawn for their shape: a power changes the "

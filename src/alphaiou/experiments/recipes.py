@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from alphaiou.data.augment import Augmentation
+from alphaiou.detectors.build import DETR, FASTER_RCNN
+from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 
 #: Splits as they are found.
@@ -58,4 +60,115 @@ def quick() -> Recipe:
     )
 
 
-RECIPES: dict[str, Callable[[], Recipe]] = {"paper": paper, "voc320": voc320, "quick": quick}
+#: Images as they are, or mirrored.
+MIRRORED = replace(Augmentation.none(), flip=0.5)
+#: The same larger or smaller, and anywhere: in evaluation an image lies in a corner of its square,
+#: and what has learnt places by heart must have seen objects there.
+MOVED = replace(MIRRORED, scale=0.3, translate=0.125)
+
+
+def faster_rcnn() -> Recipe:
+    """Faster R-CNN R50-FPN as MMDetection trains it in 12 epochs, from weights for ImageNet.
+
+    Images are squares of 800 pixels, where the original has 800 on the shorter side.
+
+    Example:
+        >>> faster_rcnn().optimisation.drops, faster_rcnn().box_gain
+        ((8, 11), 10.0)
+    """
+    return Recipe(
+        detector=FASTER_RCNN,
+        data=ANY_DATA,
+        image_size=800,
+        batch_size=16,
+        epochs=12,
+        box_gain=10.0,
+        backbone_weights="imagenet",
+        nms_threshold=0.5,
+        augmentation=MIRRORED,
+        optimisation=Optimisation(
+            lr=0.02,
+            schedule="steps",
+            drops=(8, 11),
+            momentum=0.9,
+            nesterov=False,
+            weight_decay=1e-4,
+            decay_batch=None,
+            decay="all",
+            warmup_epochs=0.0,
+            warmup_steps=500,
+            warmup_bias_lr=0.0,
+            warmup_momentum=0.9,
+            ema_decay=0.0,
+        ),
+        precision=AUTO,
+    )
+
+
+def detr() -> Recipe:
+    """DETR R50 as the paper trains it in 150 epochs, from weights for ImageNet.
+
+    Example:
+        >>> detr().optimisation.clip_norm, str(detr().loss)
+        (0.1, 'giou:3')
+    """
+    return Recipe(
+        detector=DETR,
+        loss=LossSpec("giou", 3.0),
+        data=ANY_DATA,
+        image_size=800,
+        batch_size=16,
+        epochs=150,
+        box_gain=2.0,
+        backbone_weights="imagenet",
+        augmentation=MOVED,
+        optimisation=Optimisation(
+            optimiser="adamw",
+            lr=1e-4,
+            schedule="steps",
+            drops=(100,),
+            weight_decay=1e-4,
+            decay_batch=None,
+            decay="all",
+            clip_norm=0.1,
+            warmup_epochs=0.0,
+            warmup_steps=0,
+            warmup_bias_lr=0.0,
+            ema_decay=0.0,
+        ),
+        precision=AUTO,
+    )
+
+
+def voc320_faster_rcnn() -> Recipe:
+    """Faster R-CNN from scratch at 320 pixels in 50 epochs, scored on test."""
+    return _from_scratch(faster_rcnn(), epochs=50, drops=(38, 46))
+
+
+def voc320_detr() -> Recipe:
+    """DETR from scratch at 320 pixels in 150 epochs, scored on test."""
+    return _from_scratch(detr(), epochs=150, drops=(100,))
+
+
+def _from_scratch(recipe: Recipe, *, epochs: int, drops: tuple[int, ...]) -> Recipe:
+    """The recipe without weights for ImageNet: with a longer warm-up, and images that move."""
+    return replace(
+        recipe,
+        data=voc320().data,
+        image_size=320,
+        epochs=epochs,
+        backbone_weights="none",
+        augmentation=MOVED,
+        optimisation=replace(recipe.optimisation, drops=drops, warmup_steps=1000),
+    )
+
+
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "paper": paper,
+    "voc320": voc320,
+    "quick": quick,
+    "faster-rcnn": faster_rcnn,
+    "detr": detr,
+    "voc320-faster-rcnn": voc320_faster_rcnn,
+    "voc320-detr": voc320_detr,
+}

@@ -25,8 +25,8 @@ class FlatParameters:
         values: All numbers.
         views: The parameters in the order of ``values``.
         names: Their names.
-        cast: How many of the numbers autocast would cast: weights of convolutions and linear
-            layers.
+        cast: How many of the numbers are cast at once for a step of half precision: weights of
+            convolutions and linear layers.
         decayed: How many of the numbers are weights, which decay.
         unbiased: How many of the numbers are no biases.
     """
@@ -101,7 +101,7 @@ def _cast_weights(model: nn.Module) -> set[str]:
         for name, module in model.named_modules()
         if isinstance(module, _ConvNd | nn.Linear)
     }
-    kept = tuple(f"{part}." for part in getattr(model, "fp32_parts", ()))
+    kept = tuple(f"{part}." for part in getattr(model, "cast_later", ()))
     return {name for name in names if not name.startswith(kept)}
 
 

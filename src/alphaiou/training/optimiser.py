@@ -188,5 +188,6 @@ class MovingAverage(Generic[AnyModel]):
         share = 1.0 - decay
         self.parameters.values.mul_(decay).add_(self.source.values * share)
         mine, theirs = float_buffers(self.model), float_buffers(self.followed)
-        torch._foreach_mul_(mine, decay)
-        torch._foreach_add_(mine, torch._foreach_mul(theirs, share))
+        if mine:
+            torch._foreach_mul_(mine, decay)
+            torch._foreach_add_(mine, torch._foreach_mul(theirs, share))

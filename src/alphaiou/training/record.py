@@ -20,7 +20,17 @@ from alphaiou.training.checkpoint import CheckpointError, write_whole
 from alphaiou.training.recipe import Recipe, recipe_hash
 
 RECORD = "record.json"
-PACKAGES = ("torch", "torchvision", "triton", "lightning", "hotcoco", "numpy")
+#: What an epoch of the history has besides the parts of the loss, which depend on the detector.
+NO_LOSSES = (
+    "epoch",
+    "seconds",
+    "images_per_second",
+    "memory_bytes",
+    "lost_boxes",
+    "val",
+    "test",
+)
+PACKAGES = ("torch", "torchvision", "transformers", "triton", "lightning", "hotcoco", "numpy")
 
 
 def run_record(
@@ -50,6 +60,16 @@ def run_record(
         "notes": list(notes),
         "history": list(history),
     }
+
+
+def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
+    """The parts of the loss in an epoch of the history: all that is not of the known others.
+
+    Example:
+        >>> loss_parts({"epoch": 1, "box": 0.5, "class": 0.25, "seconds": 60.0})
+        {'box': 0.5, 'class': 0.25}
+    """
+    return {name: number for name, number in entry.items() if name not in NO_LOSSES}
 
 
 def throughput(history: Sequence[Mapping[str, Any]]) -> float:
