@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from alphaiou.data.cache import ImageCache
-from alphaiou.detectors import TargetBatch, build_detector
+from alphaiou.detectors import build_detector
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.training.batches import CachedBatches
 from alphaiou.training.processes import Processes
@@ -86,16 +86,11 @@ def graphed(call):
 
 def parts_of(step):
     """The step's parts, each as a graph of its own."""
-    recipe, batches = step.recipe, step.batches
+    batches = step.batches
     place = torch.zeros((), dtype=torch.int64, device="cuda")
     (batch,) = batches.draw(place)
-    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
     rates = step.rates[0].unbind()
     keep = torch.ones((), dtype=torch.bool, device="cuda")
-
-    def forward():
-        with torch.no_grad():
-            return step.losses(batch.images, targets)
 
     def update():
         lr, bias_lr, momentum, decay, _ = rates
@@ -107,9 +102,7 @@ def parts_of(step):
         "forward, loss and backward": lambda: step._accumulate([batch]),
         "update and average": update,
     }
-    found = {name: milliseconds(graphed(call)) for name, call in calls.items()}
-    del recipe, forward
-    return found
+    return {name: milliseconds(graphed(call)) for name, call in calls.items()}
 
 
 def kernels(call, count=20):
@@ -157,6 +150,7 @@ def measure(recipe, options, *, detail):
     }
     if detail:
         row["parts_ms"] = parts_of(step)
+        step.begin_epoch(0)  # the table of rates ends with the training
         row["profile"] = kernels(step)
     return row
 

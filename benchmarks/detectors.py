@@ -1,0 +1,230 @@
+"""Training steps of Faster R-CNN and DETR: ours against torchvision's and transformers', one run.
+
+``PYTHONPATH=src python benchmarks/detectors.py --out benchmarks/detectors-cuda.json``
+
+The same network (ResNet-50 from scratch, all of it trained, with batch norms that learn in Faster
+R-CNN and frozen ones in DETR, as theirs have), the same precision, 16 images of 320 pixels with the
+same boxes. Ours is the whole step of ``alphaiou train``, augmentation
+included; theirs is forward, backward and torch's own optimiser on a batch that already lies on the
+device.
+"""
+
+import argparse
+import json
+import time
+import traceback
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from alphaiou.detectors.detr import detr as build_detr
+from alphaiou.detectors.faster_rcnn import faster_rcnn
+from alphaiou.experiments.recipes import voc320_detr, voc320_faster_rcnn
+from alphaiou.losses import AlphaIoULoss
+from alphaiou.training.batches import CachedBatches
+from alphaiou.training.processes import Processes
+from alphaiou.training.record import device_name, versions
+from alphaiou.training.step import StepOptions, TrainingStep
+from training import graphed, kernels, made_cache, milliseconds
+
+CLASSES = 20
+
+
+def make_step(detector, recipe, cache, options):
+    device = cache.pixels.device
+    slots = max(64, int(8 * cache.counts.double().mean().item() * recipe.batch_size))
+    batches = CachedBatches(
+        cache, recipe, slots=slots, processes=Processes(), device=device, compile=options.compile
+    )
+    return TrainingStep(
+        detector,
+        batches,
+        recipe,
+        steps_per_epoch=batches.steps,
+        processes=Processes(),
+        options=options,
+    )
+
+
+def ours(detector, recipe, cache, *, fast, calls):
+    device = cache.pixels.device
+    start = time.perf_counter()
+    options = StepOptions(compile=fast, capture=fast)
+    step = make_step(detector.to(device), recipe, cache, options)
+    step.begin_epoch(0)
+    step.record()
+    step()
+    wait(device)
+    row = {"seconds_to_first_step": time.perf_counter() - start}
+    step.begin_epoch(0)
+    row |= timed(step, recipe, device, calls)
+    row |= {"failed_step": int(step.totals.failed_step), "lost_boxes": int(step.totals.lost_boxes)}
+    if fast:
+        row["parts_ms"] = parts_of(step)
+        step.begin_epoch(0)
+        row["profile"] = kernels(step)
+    return row
+
+
+def parts_of(step):
+    """The step's parts, each as a graph of its own."""
+    place = torch.zeros((), dtype=torch.int64, device="cuda")
+    (batch,) = step.batches.draw(place)
+    calls = {
+        "augmentation": lambda: step.batches.draw(place),
+        "forward, loss and backward": lambda: step._accumulate([batch]),
+    }
+    return {name: milliseconds(graphed(call)) for name, call in calls.items()}
+
+
+def batch_of(recipe, cache):
+    """Images from 0 to 1 and boxes of one batch, as torchvision takes them."""
+    rows = range(recipe.batch_size)
+    images = [cache.pixels[row].permute(2, 0, 1).float() / 255 for row in rows]
+    counts = cache.counts[: recipe.batch_size].tolist()
+    boxes = [cache.boxes[row, : counts[row]] for row in rows]
+    labels = [cache.labels[row, : counts[row]] for row in rows]
+    return images, boxes, labels
+
+
+def torchvision_step(recipe, cache, device):
+    from torchvision.models.detection import fasterrcnn_resnet50_fpn
+
+    side = recipe.image_size
+    model = fasterrcnn_resnet50_fpn(
+        weights=None,
+        weights_backbone=None,
+        num_classes=CLASSES + 1,
+        min_size=side,
+        max_size=side,
+        trainable_backbone_layers=5,
+    )
+    model = model.to(device, memory_format=torch.channels_last).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=1e-4)
+    images, boxes, labels = batch_of(recipe, cache)
+    targets = [{"boxes": b, "labels": c + 1} for b, c in zip(boxes, labels, strict=True)]
+
+    def step():
+        optimiser.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = sum(model(images, targets).values())
+        loss.backward()
+        optimiser.step()
+
+    return step
+
+
+def transformers_step(recipe, cache, device):
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+
+    backbone = ResNetConfig(out_features=["stage4"])
+    config = DetrConfig(backbone_config=backbone, num_labels=CLASSES, auxiliary_loss=True)
+    model = DetrForObjectDetection(config)
+    # As it comes, transformers freezes the backbone; here as much is trained as by ours.
+    model = model.requires_grad_().to(device, memory_format=torch.channels_last).train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-4)
+    images, boxes, labels = batch_of(recipe, cache)
+    pixels = torch.stack(images).contiguous(memory_format=torch.channels_last)
+    side = recipe.image_size
+    wanted = []
+    for box, label in zip(boxes, labels, strict=True):
+        centre, sides = (box[:, :2] + box[:, 2:]) / 2, box[:, 2:] - box[:, :2]
+        wanted.append({"class_labels": label, "boxes": torch.cat([centre, sides], 1) / side})
+
+    def step():
+        optimiser.zero_grad()
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = model(pixel_values=pixels, labels=wanted).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimiser.step()
+
+    return step
+
+
+def wait(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed(step, recipe, device, calls):
+    """The median of three rounds."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    found = []
+    for _ in range(3):
+        wait(device)
+        start = time.perf_counter()
+        for _ in range(calls):
+            step()
+        wait(device)
+        found.append((time.perf_counter() - start) / calls * 1e3)
+    ms = sorted(found)[1]
+    row = {"ms_per_step": ms, "rounds_ms": found, "images_per_second": recipe.batch_size / ms * 1e3}
+    if device.type == "cuda":
+        row["memory_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return row
+
+
+def theirs(make, recipe, cache, device, calls):
+    step = make(recipe, cache, device)
+    for _ in range(3):
+        step()
+    return timed(step, recipe, device, calls)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, default=Path("detectors-cuda.json"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--side", type=int, default=320)
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--calls", type=int, default=50)
+    parser.add_argument("--only", default="", help="the contenders whose names hold this")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    fast, calls = device.type == "cuda", arguments.calls
+    torch.backends.cudnn.benchmark = True
+    precision = "bf16" if fast else "fp32"
+    settings = {"image_size": arguments.side, "batch_size": arguments.batch}
+    settings |= {"precision": precision, "data": replace(voc320_detr().data, train="train")}
+    rcnn, detr = (replace(one(), **settings) for one in (voc320_faster_rcnn, voc320_detr))
+    loss = AlphaIoULoss("giou", 3.0)
+    cache = made_cache(arguments.side, device, images=2048 if fast else 8)
+    contenders = {
+        "fasterrcnn_r50_fpn, torchvision": lambda: theirs(
+            torchvision_step, rcnn, cache, device, calls
+        ),
+        "fasterrcnn_r50_fpn, ours": lambda: ours(
+            faster_rcnn(CLASSES, loss, norm="batch", image_size=arguments.side),
+            rcnn,
+            cache,
+            fast=fast,
+            calls=calls,
+        ),
+        "detr_r50, transformers": lambda: theirs(transformers_step, detr, cache, device, calls),
+        "detr_r50, ours": lambda: ours(
+            build_detr(CLASSES, loss, norm="frozen"), detr, cache, fast=fast, calls=calls
+        ),
+    }
+    record = {"record": "detectors", "device": device_name(device), "versions": versions()}
+    record |= {"image_size": arguments.side, "batch_size": arguments.batch, "rows": []}
+    for name, measure in contenders.items():
+        if arguments.only not in name:
+            continue
+        try:
+            row = measure()
+        except RuntimeError:
+            row = {"error": traceback.format_exc()[-3000:]}
+        record["rows"].append({"contender": name} | row)
+        print(json.dumps({"contender": name} | {k: v for k, v in row.items() if k != "profile"}))
+        for line in row.get("profile", {}).get("top", []):
+            print(line, flush=True)
+        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        if fast:
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
