@@ -1,0 +1,229 @@
+"""Whether a difference between two losses is more than the luck of their seeds.
+
+Runs are paired: with the same seed two losses start from the same weights and see the same images
+in the same order, so that what is compared is the difference within each seed.
+
+**What a bootstrap of three seeds can say.** Three differences have 27 resamples, and the lowest
+difference taken three times is 1 in 27 of them, more than 2.5 %: the percentile interval *is* the
+range of the three differences. A symmetric truth lies outside it whenever all three fall on the
+same side of it, once in four times. So with three seeds the bootstrap's "95 %" covers about 75 %,
+with two 50 %; it says where the seeds fell, hardly more. Student's interval of the differences
+covers 95 % at every number of seeds if they are normal, and pays for it in width: with three seeds
+it is 4.3 standard errors to either side. Both are computed, both are in the exports, and a
+comparison counts as decided only where *neither* holds zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from alphaiou.metrics.comparison import relative_improvement
+
+#: Up to this many, all resamples are taken; else that many of them, drawn with a fixed seed.
+MOST_RESAMPLES = 50_000
+TAIL = 0.025
+NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a number probably lies."""
+
+    low: float
+    high: float
+
+    def holds_zero(self) -> bool:
+        """Whether it may be nothing at all."""
+        return self.low <= 0.0 <= self.high
+
+
+@dataclass(frozen=True)
+class PairedChange:
+    """A score against its baseline, over the seeds that both have.
+
+    Attributes:
+        seeds: How many these are.
+        baseline: The mean of the baseline.
+        score: The mean of the score.
+        difference: By how much the score is above the baseline, in the unit of both.
+        relative: The same as a part of the baseline, as the paper's tables print it.
+        bootstrap: 95 % of the difference by resampling seeds; None with one seed.
+        relative_bootstrap: 95 % of ``relative``, from the same resamples; None with one seed.
+        student: 95 % of the difference by Student's t; None with one seed.
+    """
+
+    seeds: int
+    baseline: float
+    score: float
+    difference: float
+    relative: float
+    bootstrap: Interval | None = None
+    relative_bootstrap: Interval | None = None
+    student: Interval | None = None
+
+    @property
+    def decided(self) -> bool:
+        """Whether both intervals of the difference are clear of zero."""
+        return not any(one is None or one.holds_zero() for one in (self.bootstrap, self.student))
+
+
+def paired_change(
+    scores: Mapping[int, float], baseline: Mapping[int, float]
+) -> PairedChange | None:
+    """Compare two losses by the seeds that both were run with; None if there is no such seed.
+
+    Args:
+        scores: Score by seed.
+        baseline: The same of what it is compared with.
+
+    Example:
+        >>> change = paired_change({0: 0.23, 1: 0.25, 2: 0.24}, {0: 0.21, 1: 0.22, 2: 0.22})
+        >>> f"{change.difference:.3f}, {change.bootstrap.low:.2f} to {change.bootstrap.high:.2f}"
+        '0.023, 0.02 to 0.03'
+    """
+    seeds = sorted(scores.keys() & baseline.keys())
+    if not seeds:
+        return None
+    ours = np.array([scores[seed] for seed in seeds])
+    theirs = np.array([baseline[seed] for seed in seeds])
+    mean, before = float(ours.mean()), float(theirs.mean())
+    differences = ours - theirs
+    change = PairedChange(
+        seeds=len(seeds),
+        baseline=before,
+        score=mean,
+        difference=float(differences.mean()),
+        relative=relative_improvement(mean, before),
+    )
+    if len(seeds) == 1 or not np.isfinite(differences).all():
+        return change
+    rows = resamples(len(seeds))
+    below, above = theirs[rows].mean(1), differences[rows].mean(1)
+    return replace(
+        change,
+        bootstrap=percentiles(above),
+        relative_bootstrap=percentiles(above / below) if (below > 0).all() else None,
+        student=student_interval(differences),
+    )
+
+
+def bootstrap_mean(values: Sequence[float]) -> Interval | None:
+    """95 % of the mean of some seeds by resampling them; None for fewer than two.
+
+    Example:
+        >>> bootstrap_mean([0.25, 0.5, 1.0])
+        Interval(low=0.25, high=1.0)
+    """
+    own = np.asarray(values, dtype=np.float64)
+    if len(own) < 2 or not np.isfinite(own).all():
+        return None
+    return percentiles(own[resamples(len(own))].mean(1))
+
+
+def resamples(count: int) -> Int64[np.ndarray, "samples count"]:
+    """Which of so many values each resample takes: all ways there are, or many drawn by a seed.
+
+    Example:
+        >>> resamples(2).tolist()
+        [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    if count**count <= MOST_RESAMPLES:
+        return np.indices((count,) * count).reshape(count, -1).T.astype(np.int64)
+    return np.random.default_rng(0).integers(0, count, (MOST_RESAMPLES, count))
+
+
+def percentiles(values: Float64[np.ndarray, " samples"]) -> Interval:
+    """What lies between the lowest and the highest 2.5 %, both of them values that occur."""
+    low = np.quantile(values, TAIL, method="inverted_cdf")
+    high = -np.quantile(-values, TAIL, method="inverted_cdf")
+    return Interval(float(low), float(high))
+
+
+def student_interval(values: Float64[np.ndarray, " seeds"]) -> Interval:
+    """95 % of the mean of at least two values that are normal."""
+    mean = float(values.mean())
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    reach = student_quantile(len(values) - 1) * error
+    return Interval(mean - reach, mean + reach)
+
+
+@cache
+def student_quantile(freedom: int) -> float:
+    """The t that 2.5 % lie above.
+
+    With t = √ν tan θ the density of t with ν degrees of freedom is that of θ ∝ cos^{ν-1} θ on a
+    quarter turn to either side, which a fine grid sums up.
+
+    Example:
+        >>> round(student_quantile(2), 3)
+        4.303
+    """
+    edges = np.linspace(0.0, np.pi / 2, 200_001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    reached = np.concatenate(([0.0], np.cumsum(np.cos(middles) ** (freedom - 1))))
+    angle = np.interp(1 - 2 * TAIL, reached / reached[-1], edges)
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+def verdict(change: PairedChange | None, name: str, baseline: str, score: str) -> str:
+    """One sentence on whether the seeds decide between two losses.
+
+    Args:
+        change: What was measured, as fractions of one.
+        name: The loss.
+        baseline: What it is compared with.
+        score: The score's title.
+
+    Example:
+        >>> change = paired_change({0: 0.23, 1: 0.25}, {0: 0.21, 1: 0.24})
+        >>> print(verdict(change, "α-IoU", "IoU", "mAP").partition(";")[0])
+        Two seeds do not decide: at mAP α-IoU is above IoU by 1.50 points
+    """
+    if change is None:
+        return f"Nothing is measured yet: no seed has both {name} and {baseline}."
+    points = 100 * abs(change.difference)
+    side = "above" if change.difference >= 0 else "below"
+    where = f"at {score} {name} is {side} {baseline} by {points:.2f} points"
+    if change.bootstrap is None or change.student is None:
+        if change.seeds > 1:
+            return f"Nothing can be said at {score}: a score of {name} or {baseline} is undefined."
+        return f"One seed decides nothing: {where} with it."
+    if not change.decided:
+        return f"{seeds_word(change.seeds).capitalize()} do not decide: {where}; {_holding(change)}"
+    better = "better" if change.difference > 0 else "worse"
+    relative = f" ({100 * change.relative:+.1f} %)" if math.isfinite(change.relative) else ""
+    return (
+        f"{name} is {better} than {baseline} at {score} by {points:.2f} points{relative}, "
+        f"95 % interval {_points(change.bootstrap)}, {seeds_word(change.seeds)} "
+        f"(Student’s interval {_points(change.student)})."
+    )
+
+
+def seeds_word(count: int) -> str:
+    """A number of seeds in words.
+
+    Example:
+        >>> seeds_word(1), seeds_word(3), seeds_word(12)
+        ('one seed', 'three seeds', '12 seeds')
+    """
+    number = NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
+    return f"{number} seed{'s' * (count != 1)}"
+
+
+def _holding(change: PairedChange) -> str:
+    """Which interval leaves it open."""
+    if change.bootstrap is not None and change.bootstrap.holds_zero():
+        return f"the 95 % interval {_points(change.bootstrap)} holds zero."
+    if change.student is not None:
+        return f"Student’s 95 % interval {_points(change.student)} holds zero."
+    return ""
+
+
+def _points(interval: Interval) -> str:
+    return f"{100 * interval.low:.2f} to {100 * interval.high:.2f}"
