@@ -194,7 +194,8 @@ def _chart(series: Mapping[str, Points], x: Axis, unit: str, title: str) -> str:
 
 
 def _scored(history: Sequence[Mapping[str, Any]], key: str) -> Points:
-    scores = ((entry["epoch"], entry.get("val", {}).get(key)) for entry in history)
+    watched = ((entry["epoch"], entry.get("val", entry.get("test", {}))) for entry in history)
+    scores = ((epoch, found.get(key)) for epoch, found in watched)
     return [(epoch, 100 * score) for epoch, score in scores if score is not None]
 
 
