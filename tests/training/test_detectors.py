@@ -1,0 +1,202 @@
+"""Every detector in the loop: its step, and its way from a recipe to a record."""
+
+import math
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from alphaiou import AlphaIoULoss
+from alphaiou.data.cache import build_cache
+from alphaiou.data.shapes import shapes_dataset
+from alphaiou.detectors import TargetBatch
+from alphaiou.detectors.detr import DETR
+from alphaiou.detectors.detr_backbone import prepare_backbone
+from alphaiou.detectors.detr_loss import DETRLoss
+from alphaiou.detectors.detr_network import DETRNetwork
+from alphaiou.detectors.faster_rcnn import faster_rcnn
+from alphaiou.detectors.faster_rcnn_backbone import WeightsError
+from alphaiou.experiments.recipes import detr as detr_recipe
+from alphaiou.experiments.recipes import faster_rcnn as faster_rcnn_recipe
+from alphaiou.experiments.recipes import voc320_detr, voc320_faster_rcnn
+from alphaiou.training.batches import CachedBatches
+from alphaiou.training.fit import Execution, Report, fit
+from alphaiou.training.flat import CastWeights
+from alphaiou.training.processes import Processes
+from alphaiou.training.recipe import DataRecipe
+from alphaiou.training.record import loss_parts
+from alphaiou.training.step import StepOptions, TrainingStep
+from alphaiou.training.weights import fresh_detector, load_weights
+from tests.detectors.detr_models import fresh_small_model
+from tests.training.runs import assert_same_bits, train, write_shapes
+
+CPU, ALONE, SIDE, CLASSES = torch.device("cpu"), Processes(), 64, 12
+RECIPES = {"faster_rcnn": voc320_faster_rcnn, "detr": voc320_detr}
+
+
+def small_faster_rcnn():
+    return faster_rcnn(
+        CLASSES,
+        AlphaIoULoss("giou", 3.0),
+        backbone="resnet18",
+        image_size=SIDE,
+        pre_nms=50,
+        post_nms=40,
+        roi_samples=32,
+        head_width=32,
+    )
+
+
+def small_detr():
+    model = fresh_small_model(num_labels=CLASSES, dropout=0.1)
+    prepare_backbone(model.model.backbone.model, weights=None, norm="group")
+    return DETR(DETRNetwork(model), DETRLoss(AlphaIoULoss("giou", 3.0)), backbone_lr_scale=0.1)
+
+
+SMALL = {"faster_rcnn": small_faster_rcnn, "detr": small_detr}
+every = pytest.mark.parametrize("name", SMALL)
+
+
+@pytest.fixture(scope="module")
+def cache():
+    return build_cache(shapes_dataset("train", size=SIDE, length=4), SIDE)
+
+
+def recipe_of(name, **changes):
+    recipe = RECIPES[name]()
+    how = replace(recipe.optimisation, warmup_steps=1, **changes.pop("optimisation", {}))
+    settings = {"image_size": SIDE, "batch_size": 2, "precision": "fp32", "optimisation": how}
+    return replace(recipe, **(settings | changes))
+
+
+def make_step(name, cache, **changes):
+    torch.manual_seed(0)
+    detector, recipe = SMALL[name](), recipe_of(name, **changes)
+    batches = CachedBatches(cache, recipe, slots=64, processes=ALONE, device=CPU)
+    return TrainingStep(
+        detector,
+        batches,
+        recipe,
+        steps_per_epoch=batches.steps,
+        processes=ALONE,
+        options=StepOptions(),
+    )
+
+
+def trained(step, *, epoch=0):
+    step.begin_epoch(epoch)
+    for _ in range(step.steps_per_epoch):
+        step()
+    return step
+
+
+@every
+def test_a_state_is_all_that_the_next_step_depends_on(name, cache):
+    one, other = trained(make_step(name, cache)), make_step(name, cache)
+    assert one.totals.losses.shape == (len(one.detector.loss_names),)
+    before = one.parameters.values.clone()
+    other.load_state({key: tensor.clone() for key, tensor in one.state().items()})
+    for step in (one, other):
+        trained(step, epoch=1)
+    assert not torch.equal(one.parameters.values, before)
+    assert_same_bits(one.state(), other.state())
+    assert int(one.totals.failed_step) == -1
+
+
+@every
+def test_weights_cast_at_once_give_what_autocast_gives(name, cache):
+    cast, autocast = (make_step(name, cache, precision="bf16") for _ in range(2))
+    autocast.weights = CastWeights(autocast.parameters, None)
+    assert len(cast.weights.by_name) > 20
+    assert torch.equal(trained(cast).parameters.values, trained(autocast).parameters.values)
+
+
+@every
+def test_the_gradient_is_that_of_plain_autograd(name, cache):
+    step = make_step(name, cache)
+    step.begin_epoch(0)
+    (batch,) = step.batches.draw(torch.tensor(0))
+    torch.manual_seed(1)
+    step._accumulate([batch])
+    step.detector.zero_grad()
+    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
+    torch.manual_seed(1)
+    sum(step.detector(batch.images, targets).values()).backward()
+    for mine, parameter in zip(step.gradients, step.parameters.views, strict=True):
+        torch.testing.assert_close(mine, parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+@every
+def test_the_loss_of_a_batch_is_the_mean_of_its_pieces(name, cache):
+    whole, halved = make_step(name, cache), make_step(name, cache, optimisation={"accumulate": 2})
+    halved.begin_epoch(0)
+    pieces = halved.batches.draw(torch.tensor(0))
+    torch.manual_seed(1)
+    parts = halved._accumulate(pieces)
+    torch.manual_seed(1)
+    alone = [whole._accumulate([piece]) for piece in pieces]
+    torch.testing.assert_close(parts, (alone[0] + alone[1]) / 2)
+    torch.manual_seed(1)
+    gradients = []
+    for piece in pieces:
+        whole._accumulate([piece])
+        gradients.append(whole.gradient.clone())
+    torch.testing.assert_close(halved.gradient, sum(gradients) / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_the_backbone_of_detr_learns_slower(cache):
+    step = make_step("detr", cache)
+    scales = step.parameters.like(step.optimiser.lr_scales)
+    for name, scale in zip(step.parameters.names, scales, strict=True):
+        assert (scale == (0.1 if ".backbone." in name else 1.0)).all(), name
+
+
+class StoppedError(Exception):
+    """Somebody has pulled the plug."""
+
+
+def stop_in_the_second_epoch(epoch, step, steps):
+    if epoch == 1:
+        raise StoppedError
+
+
+@pytest.mark.slow
+@every
+def test_from_a_recipe_to_a_record_with_a_stop_on_the_way(name):
+    # Not in tmp_path: that keeps gigabytes of weights for later.
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        data = DataRecipe(write_shapes(folder / "data", train=1, val=1), val="val")
+        recipe = recipe_of(name, data=data, epochs=2, image_size=32, batch_size=1)
+        with pytest.raises(StoppedError):
+            fit(
+                recipe,
+                folder / "runs",
+                execution=Execution(device="cpu", checkpoint_seconds=0.0),
+                report=Report(stepped=stop_in_the_second_epoch),
+            )
+        record, said = train(recipe, folder / "runs", checkpoint_seconds=1e9)
+        assert "going on after epoch 1 of 2" in said
+        trained = load_weights(folder / "runs" / record["name"])
+    assert trained.recipe == recipe
+    assert len(record["history"]) == 2
+    assert 0.0 <= record["scores"]["map"] <= 1.0
+    names = trained.detector.loss_names
+    for entry in record["history"]:
+        assert list(entry)[1 : 1 + len(names)] == list(names)
+        assert list(loss_parts(entry)) == list(names)
+        assert all(math.isfinite(entry[part]) for part in names)
+    trained.detector.set_least_score(2.0)
+    (found,) = trained.detector(torch.zeros(1, 3, SIDE, SIDE, dtype=torch.uint8))
+    assert len(found["boxes"]) == 0
+
+
+@pytest.mark.parametrize("make", [faster_rcnn_recipe, detr_recipe])
+def test_weights_of_the_backbone_are_needed_for_training_alone(make):
+    recipe = replace(make(), backbone_weights="/no/such/file.pth")
+    with pytest.raises(WeightsError, match=r"/no/such/file\.pth: there is no such file"):
+        fresh_detector(recipe, 3)
+    detector = fresh_detector(recipe, 3, weightless=True)
+    assert "FrozenBatchNorm2d" in {type(module).__name__ for module in detector.modules()}
