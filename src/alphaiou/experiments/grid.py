@@ -35,6 +35,8 @@ class Grid:
         cells: Its rows.
         seeds: Every cell is run once with each.
         differs: What is not as in the paper, in sentences; printed with every result.
+        place: Where the paper has it; empty for what it has not.
+        pictures: Whether it needs what the detectors find, and not their scores alone.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Grid:
     cells: tuple[Cell, ...]
     seeds: tuple[int, ...] = (0,)
     differs: tuple[str, ...] = ()
+    place: str = ""
+    pictures: bool = False
 
     def recipes(self) -> Iterator[tuple[Cell, Recipe]]:
         """Every run, all cells of a seed before the next seed: comparisons are whole early."""
