@@ -1,0 +1,149 @@
+"""Records of finished runs, and which of them are the cells of a grid."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from alphaiou.errors import AlphaIoUError
+from alphaiou.experiments.grid import Cell, Grid
+from alphaiou.training.recipe import AUTO, Recipe, recipe_from, recipe_hash
+from alphaiou.training.record import RECORD
+
+RunRecord = dict[str, Any]
+_COMMITTED = re.compile(r"[0-9a-f]{12}\.json")
+
+
+class RecordError(AlphaIoUError):
+    """A file that should be the record of a run is none."""
+
+
+def record_paths(folders: Iterable[Path]) -> dict[str, Path]:
+    """The records below some folders by the names of their runs; the first folder is preferred.
+
+    A record lies there as ``HASH.json``, as it is committed, or as ``HASH/record.json``, as a
+    training leaves it. Other files are passed over.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*.json")):
+            if path.name == RECORD:
+                found.setdefault(path.parent.name, path)
+            elif _COMMITTED.fullmatch(path.name):
+                found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def load_records(folders: Iterable[Path]) -> dict[str, RunRecord]:
+    """The records below some folders by the names of their runs.
+
+    Raises:
+        RecordError: A file is damaged; the message names it.
+    """
+    return {name: _read(path) for name, path in record_paths(folders).items()}
+
+
+def run_folder(path: Path) -> Path:
+    """Where the other files of the run of a record are, its weights and pictures.
+
+    Example:
+        >>> run_folder(Path("runs/0123456789ab/record.json")).name
+        '0123456789ab'
+        >>> run_folder(Path("results/0123456789ab.json")).name
+        '0123456789ab'
+    """
+    return path.parent if path.name == RECORD else path.with_suffix("")
+
+
+@dataclass(frozen=True)
+class CellRuns:
+    """The runs of a cell that there are.
+
+    Attributes:
+        cell: The row of the grid.
+        runs: Its records by seed.
+        missing: The seeds without a record.
+    """
+
+    cell: Cell
+    runs: Mapping[int, RunRecord]
+    missing: tuple[int, ...] = ()
+
+    def scores(self, column: str) -> dict[int, float]:
+        """A score by seed; NaN where nothing defines it."""
+        return {seed: _number(run["scores"].get(column)) for seed, run in self.runs.items()}
+
+
+def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellRuns]:
+    """The runs of every cell by its label; what has no record is counted, never made up."""
+    known = _by_question(records.values())
+    cells = {}
+    for cell in grid.cells:
+        found = {seed: _answer(replace(cell.recipe, seed=seed), known) for seed in grid.seeds}
+        runs = {seed: record for seed, record in found.items() if record is not None}
+        missing = tuple(seed for seed, record in found.items() if record is None)
+        cells[cell.label] = CellRuns(cell, runs, missing)
+    return cells
+
+
+def find_record(recipe: Recipe, records: Mapping[str, RunRecord]) -> RunRecord | None:
+    """The record of a run, wherever it was made.
+
+    What the recipe leaves ``auto`` may be anything in the record, and a data set is known by the
+    last part of its path: where it lies changes no result.
+    """
+    return _answer(recipe, _by_question(records.values()))
+
+
+def _by_question(records: Iterable[RunRecord]) -> dict[str, list[tuple[Recipe, RunRecord]]]:
+    known: dict[str, list[tuple[Recipe, RunRecord]]] = {}
+    for record in records:
+        recipe = recipe_from(record["recipe"])
+        known.setdefault(_question(recipe), []).append((recipe, record))
+    return known
+
+
+def _question(recipe: Recipe) -> str:
+    """A name for all runs that are the same but for what ``auto`` may become."""
+    place = Path(recipe.data.path).name
+    data = replace(recipe.data, path=place, train=AUTO, val=AUTO, test=AUTO)
+    return recipe_hash(replace(recipe, data=data, precision=AUTO))
+
+
+def _answer(
+    recipe: Recipe, known: Mapping[str, Sequence[tuple[Recipe, RunRecord]]]
+) -> RunRecord | None:
+    fitting = [record for other, record in known.get(_question(recipe), ()) if _fits(recipe, other)]
+    return min(
+        fitting, key=lambda record: (record["recipe"]["precision"], record["name"]), default=None
+    )
+
+
+def _fits(asked: Recipe, found: Recipe) -> bool:
+    return all(
+        wanted in (AUTO, own) for wanted, own in zip(_open(asked), _open(found), strict=True)
+    )
+
+
+def _open(recipe: Recipe) -> tuple[str | None, ...]:
+    return recipe.precision, recipe.data.train, recipe.data.val, recipe.data.test
+
+
+def _read(path: Path) -> RunRecord:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(
+            f"{path} is damaged: it is no JSON ({error}); delete it, or restore it"
+        ) from None
+    if not isinstance(record, dict) or record.get("record") != "run":
+        raise RecordError(f"{path} is not the record of a run; delete it, or name another folder")
+    return record
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)

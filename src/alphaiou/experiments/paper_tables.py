@@ -1,0 +1,226 @@
+"""A grid and its records as a table: means, changes with intervals, the paper's numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from alphaiou.experiments.grid import Cell, Grid
+from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
+from alphaiou.experiments.score_tables import cell, column_title
+from alphaiou.experiments.statistics import (
+    Interval,
+    PairedChange,
+    paired_change,
+    seeds_word,
+    verdict,
+)
+from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
+
+#: Behind a change that the seeds do not decide.
+MARK = "°"
+MARK_NOTE = (
+    "Changes are relative to the row that a row is compared with, as in the paper’s tables; "
+    f"{MARK} marks those that the seeds do not decide: there is only one, or the bootstrap’s or "
+    "Student’s 95 % interval of the difference holds zero."
+)
+INTERVAL_NOTE = (
+    "In parentheses the bootstrap’s 95 % interval of the change in percent; with three seeds it is "
+    "their range, which holds the truth about three times in four."
+)
+#: The scores that sentences are written about.
+HEADLINES = ("ap50", "map75_95", "ap95")
+COLUMN_ORDER = (
+    *(f"ap{percent}" for percent in range(50, 100, 5)),
+    *("map", "map75_95", "map_small", "map_medium", "map_large"),
+)
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A cell of a grid in numbers.
+
+    Attributes:
+        label: Its name.
+        baseline: The name of what it is compared with, if anything.
+        seeds: The seeds that it was run with.
+        scores: The scores by column and seed.
+        changes: What differs from the baseline, over the seeds that both have.
+        published: What the paper prints, as fractions.
+        published_changes: What the paper's own numbers make of it.
+    """
+
+    label: str
+    baseline: str | None
+    seeds: tuple[int, ...]
+    scores: Mapping[str, Mapping[int, float]]
+    changes: Mapping[str, PairedChange] = field(default_factory=dict)
+    published: Mapping[str, float] = field(default_factory=dict)
+    published_changes: Mapping[str, float] = field(default_factory=dict)
+
+    def mean(self, column: str) -> float:
+        """The mean over the seeds; NaN where there are none."""
+        values = list(self.scores[column].values())
+        return float(np.mean(values)) if values else float("nan")
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A grid in numbers.
+
+    Attributes:
+        name: The grid's name.
+        title: What it shows.
+        columns: The scores that it has.
+        rows: Its cells.
+        notes: What has to be known about it, in sentences.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...]
+
+    def verdicts(self, columns: Sequence[str] = HEADLINES) -> list[str]:
+        """A sentence on every comparison of several seeds, a score at a time."""
+        return [
+            verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
+            for column in columns
+            for row in self.rows
+            if column in row.changes and row.changes[column].seeds > 1
+        ]
+
+
+def paper_table(
+    grid: Grid, records: Mapping[str, RunRecord], columns: Sequence[str] = ()
+) -> PaperTable:
+    """The table of a grid.
+
+    Args:
+        grid: Its cells and seeds.
+        records: By the names of their runs, as ``load_records`` gives them.
+        columns: The scores; by default the paper's main ones and all that are published.
+    """
+    found = grid_scores(grid, records)
+    shown = tuple(columns) or _columns(grid.cells)
+    rows = tuple(_row(found, label, shown) for label in found)
+    return PaperTable(grid.name, grid.title, shown, rows, _notes(grid, found, rows))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed line of a table.
+
+    Attributes:
+        kind: ``ours``, ``change``, ``published`` or ``published-change``.
+        name: What heads it.
+        cells: A text a column.
+    """
+
+    kind: Literal["ours", "change", "published", "published-change"]
+    name: str
+    cells: tuple[str, ...]
+
+
+def table_lines(table: PaperTable) -> list[Line]:
+    """What is printed, cell by cell: the means, the change, and what the paper says of both."""
+    return [line for row in table.rows for line in _lines(row, table.columns)]
+
+
+def change_text(change: PairedChange | None) -> str:
+    """A relative change with its interval, marked where the seeds do not decide.
+
+    Example:
+        >>> change_text(PairedChange(1, 0.2, 0.23, 0.03, 0.15))
+        '+15.00%°'
+    """
+    if change is None or math.isnan(change.relative):
+        return "–"
+    mark = "" if change.decided else MARK
+    interval = change.relative_bootstrap
+    return f"{cell(change.relative, improvement=True)}{mark}" + _between(interval)
+
+
+def _between(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    return f" ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+
+
+def _columns(cells: Iterable[Cell]) -> tuple[str, ...]:
+    wanted = {*PAPER_COLUMNS, *(name for one in cells for name in one.published)}
+    return tuple(name for name in COLUMN_ORDER if name in wanted)
+
+
+def _row(found: Mapping[str, CellRuns], label: str, columns: Sequence[str]) -> TableRow:
+    own = found[label]
+    base = found.get(own.cell.baseline or "")
+    before = {} if base is None else base.cell.published
+    published = {c: own.cell.published[c] for c in columns if c in own.cell.published}
+    scores = {c: own.scores(c) for c in columns}
+    changes = {c: paired_change(scores[c], base.scores(c)) for c in columns} if base else {}
+    return TableRow(
+        label=label,
+        baseline=own.cell.baseline,
+        seeds=tuple(own.runs),
+        scores=scores,
+        changes={c: change for c, change in changes.items() if change is not None},
+        published=published,
+        published_changes={
+            c: relative_improvement(value, before[c])
+            for c, value in published.items()
+            if c in before
+        },
+    )
+
+
+def _lines(row: TableRow, columns: Sequence[str]) -> list[Line]:
+    """What is printed of a row; lines without any number are left out."""
+    ours = Line("ours", row.label, tuple(cell(row.mean(c)) for c in columns))
+    change = tuple(change_text(row.changes.get(c)) for c in columns)
+    nothing = float("nan")
+    theirs = tuple(cell(row.published.get(c, nothing)) for c in columns)
+    their_change = tuple(
+        cell(row.published_changes.get(c, nothing), improvement=True) for c in columns
+    )
+    others = (
+        Line("change", "change", change),
+        Line("published", "in the paper", theirs),
+        Line("published-change", "change in the paper", their_change),
+    )
+    return [ours, *(line for line in others if set(line.cells) != {"–"})]
+
+
+def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
+    """How many seeds, what the marks mean, what is missing, what differs from the paper."""
+    notes = [_seeds_note(grid, rows)]
+    if any(row.changes for row in rows):
+        notes.append(MARK_NOTE)
+    if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
+        notes.append(INTERVAL_NOTE)
+    missing = [f"{label} (seed {seed})" for label, own in found.items() for seed in own.missing]
+    if missing:
+        total = len(grid.cells) * len(grid.seeds)
+        notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
+    return (*notes, *grid.differs)
+
+
+def _seeds_note(grid: Grid, rows: Sequence[TableRow]) -> str:
+    counts = sorted({len(row.seeds) for row in rows if row.seeds})
+    if not counts:
+        return "No run of this table is there yet."
+    scored = "Average precision in percent"
+    if counts == [1]:
+        return f"{scored}; one seed each: no interval, and nothing small is decided."
+    words = seeds_word(counts[-1]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    return f"{scored}, the mean of {words} a row; changes are paired by seed."
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,198 @@
+"""Records found for the cells of grids, and their tables in three formats."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alphaiou.experiments.paper_exports import table_csv, table_latex, table_markdown, table_text
+from alphaiou.experiments.paper_records import (
+    RecordError,
+    find_record,
+    grid_scores,
+    load_records,
+    record_paths,
+)
+from alphaiou.experiments.paper_tables import paper_table, table_lines
+from alphaiou.experiments.recipes import voc320
+from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics import relative_improvement
+from alphaiou.training.recipe import recipe_hash
+from tests.paper.made import RECIPE, cell, made_record, records_of, table1, write_runs
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_records_are_found_as_committed_and_as_runs_leave_them(tmp_path):
+    records = records_of(table1())
+    first, *rest = records
+    write_runs({name: records[name] for name in rest}, tmp_path / "runs")
+    (tmp_path / "results/deep").mkdir(parents=True)
+    (tmp_path / f"results/deep/{first}.json").write_text(json.dumps(records[first]))
+    (tmp_path / "results/seeds.json").write_text("not a run")
+    found = load_records([tmp_path / "results", tmp_path / "runs"])
+    assert found == records
+    assert list(found) == sorted(found)
+
+
+def test_the_first_folder_is_preferred(tmp_path):
+    (name, record), *_ = records_of(table1()).items()
+    write_runs({name: record}, tmp_path / "a")
+    write_runs({name: record | {"device": "other"}}, tmp_path / "b")
+    assert load_records([tmp_path / "b", tmp_path / "a"])[name]["device"] == "other"
+    assert record_paths([tmp_path / "a", tmp_path / "b"])[name].is_relative_to(tmp_path / "a")
+
+
+@pytest.mark.parametrize("text", ["{", '{"record": "bench"}', "[]"])
+def test_a_damaged_record_is_named(tmp_path, text):
+    path = tmp_path / "0123456789ab.json"
+    path.write_text(text)
+    with pytest.raises(RecordError, match=re.escape(str(path))):
+        load_records([tmp_path])
+
+
+def test_a_folder_that_is_not_there_has_no_records(tmp_path):
+    assert load_records([tmp_path / "nowhere"]) == {}
+
+
+def test_missing_runs_are_counted_and_not_made_up():
+    grid = table1(seeds=(0, 1, 2))
+    records = records_of(grid)
+    del records[recipe_hash(replace(grid.cells[1].recipe, seed=1))]
+    own = grid_scores(grid, records)["α-IoU (α=3)"]
+    assert sorted(own.runs) == [0, 2]
+    assert own.missing == (1,)
+    table = paper_table(grid, records)
+    assert any("1 of 6 runs are missing: α-IoU (α=3) (seed 1)." in note for note in table.notes)
+    assert table.rows[1].changes["map"].seeds == 2
+    nothing = paper_table(grid, {})
+    assert "No run of this table is there yet." in nothing.notes
+    assert nothing.rows[0].mean("map") != nothing.rows[0].mean("map")  # NaN
+
+
+def test_a_record_answers_a_recipe_that_leaves_things_open():
+    settled = replace(RECIPE, precision="bf16")
+    record = made_record(settled, 0.5)
+    records = {record["name"]: record}
+    far = replace(settled.data, path="/somewhere/else/shapes-plain-96", val="auto")
+    assert find_record(replace(settled, precision="auto", data=far), records) is record
+    assert find_record(replace(settled, precision="fp32"), records) is None
+    assert find_record(replace(settled, seed=1), records) is None
+    other = replace(settled.data, path="/somewhere/else")
+    assert find_record(replace(settled, data=other), records) is None
+
+
+def test_the_committed_runs_are_found_without_the_data():
+    recipe = replace(voc320(), loss=LossSpec("iou", 3.0), evaluate_every=20)
+    recipe = replace(recipe, data=replace(recipe.data, path="elsewhere/voc320"))
+    assert find_record(recipe, load_records([RESULTS]))["name"] == "14b070d0de5c"
+
+
+def test_means_and_changes_are_those_of_the_records():
+    grid = table1()
+    records = records_of(grid)
+    base, powered = paper_table(grid, records).rows
+    for column in ("ap50", "ap95", "map75_95"):
+        theirs, ours = (
+            np.mean(
+                [
+                    records[recipe_hash(replace(c.recipe, seed=s))]["scores"][column]
+                    for s in range(3)
+                ]
+            )
+            for c in grid.cells
+        )
+        assert base.mean(column) == pytest.approx(theirs)
+        assert powered.changes[column].relative == pytest.approx(relative_improvement(ours, theirs))
+    assert base.changes == {}
+    assert powered.published_changes["map75_95"] == pytest.approx(0.0619, abs=5e-5)
+
+
+def test_changes_that_seeds_do_not_decide_are_marked():
+    grid = table1()
+    recipes = [replace(c.recipe, seed=s) for c in grid.cells for s in range(3)]
+    for second, marked in (((0.55, 0.56, 0.55), False), ((0.51, 0.60, 0.55), True)):
+        levels = (0.50, 0.51, 0.50, *second)
+        records = {
+            recipe_hash(r): made_record(r, level) for r, level in zip(recipes, levels, strict=True)
+        }
+        change = table_lines(paper_table(grid, records))[3]
+        assert change.name == "change"
+        assert all(("°" in text) is marked for text in change.cells)
+        assert all(
+            re.fullmatch(r"\+\d+\.\d\d%°? \(\+\d+\.\d to \+\d+\.\d\)", t) for t in change.cells
+        )
+
+
+def test_one_seed_has_no_interval_and_says_so():
+    grid = table1(seeds=(4,))
+    table = paper_table(grid, records_of(grid))
+    assert all(re.fullmatch(r"[+-]\d+\.\d\d%°", text) for text in table_lines(table)[3].cells)
+    assert "one seed each" in table.notes[0]
+    assert table.verdicts() == []
+
+
+def test_markdown_has_the_paper_beside_and_says_what_differs():
+    grid = table1()
+    text = table_markdown(paper_table(grid, records_of(grid)))
+    for part in ("– in the paper | 78.81", "– change in the paper | -0.24%", "three seeds"):
+        assert part in text
+    assert text.endswith("- Drawn shapes & few epochs.\n")
+
+
+def test_columns_are_the_papers_and_what_is_published():
+    grid = table1()
+    more = replace(grid, cells=(cell("iou", published={"ap90": 0.1, "map_small": 0.2}),))
+    titles = paper_table(more, {}).columns
+    assert titles == ("ap50", "ap75", "ap85", "ap90", "ap95", "map", "map75_95", "map_small")
+
+
+def test_csv_has_every_number():
+    grid = table1()
+    table = paper_table(grid, records_of(grid))
+    rows = list(csv.DictReader(io.StringIO(table_csv(table))))
+    assert len(rows) == 2 * len(table.columns)
+    assert all(None not in row and None not in row.values() for row in rows)
+    last = rows[-1]
+    change = table.rows[1].changes["map75_95"]
+    assert (last["row"], last["score"]) == ("α-IoU (α=3)", "map75_95")
+    assert float(last["difference"]) == change.difference
+    assert float(last["student_high"]) == change.student.high
+    assert float(last["change_low"]) == change.relative_bootstrap.low
+    assert last["decided"] == str(change.decided).lower()
+
+
+def test_latex_is_a_table_of_its_columns():
+    grid = table1()
+    text = table_latex(paper_table(grid, records_of(grid)))
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(lines) == 1 + 2 + 1 + 2 + 1
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {6}
+    assert r"$\alpha$-IoU" in body
+    assert "%" not in re.sub(r"\\%", "", body)  # which would start a comment
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+def test_latex_runs(tmp_path):
+    grid = table1()
+    table = table_latex(paper_table(grid, records_of(grid)))
+    page = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
+    (tmp_path / "a.tex").write_text(page + table + "\\end{document}\n")
+    command = ["pdflatex", "-halt-on-error", "a.tex"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("how", ["md", "csv", "latex"])
+def test_the_same_bytes_whatever_the_order_of_the_records(how):
+    grid = table1()
+    records = records_of(grid)
+    turned = dict(reversed(records.items()))
+    assert table_text(paper_table(grid, turned), how) == table_text(paper_table(grid, records), how)
