@@ -15,6 +15,7 @@ EXTRAS = {
     **dict.fromkeys(("tyro", "rich", "matplotlib", "numpy"), "cli"),
     **dict.fromkeys(("torchvision", "PIL", "yaml", "msgspec", "hotcoco"), "data"),
     **dict.fromkeys(("lightning", "safetensors"), "train"),
+    **dict.fromkeys(("transformers", "scipy"), "detr"),
 }
 
 
@@ -40,8 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRAS:
             raise
-        install = f"pip install 'alphaiou[{EXTRAS[missing]}]'"
-        return _fail(f"this command needs {missing}, which is missing: {install}", 1)
+        return _without(missing, arguments)
     except UsageError as error:
         return _fail(str(error), 2)
     except OSError as error:
@@ -50,6 +50,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
         return _fail("interrupted; run the same command again to go on", 130)
+
+
+def _without(missing: str, arguments: Sequence[str]) -> int:
+    """Say what to install; the doctor, who is asked just that, needs none of it."""
+    if arguments == ["doctor"]:
+        from alphaiou.cli.doctor import Doctor, run_doctor
+
+        return run_doctor(Doctor())
+    install = f"pip install 'alphaiou[{EXTRAS[missing]}]'"
+    return _fail(f"this command needs {missing}, which is missing: {install}", 1)
 
 
 def _fail_outside(error: OSError) -> int:

@@ -11,8 +11,10 @@ from alphaiou import __version__
 from alphaiou.cli import UsageError
 from alphaiou.cli.bench import Bench, run_bench
 from alphaiou.cli.compare import Compare, run_compare
+from alphaiou.cli.completion import Completion, run_completion
 from alphaiou.cli.curves import Curves, run_curves
 from alphaiou.cli.data import Data, run_data
+from alphaiou.cli.doctor import Doctor, run_doctor
 from alphaiou.cli.evaluate import Evaluate, run_eval
 from alphaiou.cli.predict import Predict, run_predict
 from alphaiou.cli.simulate import Simulate, run_simulate
@@ -30,6 +32,8 @@ COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
     "curves": (Curves, run_curves),
     "simulate": (Simulate, run_simulate),
     "bench": (Bench, run_bench),
+    "doctor": (Doctor, run_doctor),
+    "completion": (Completion, run_completion),
 }
 
 

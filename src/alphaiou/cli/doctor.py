@@ -1,0 +1,123 @@
+"""``alphaiou doctor``: needs nothing but torch, so that it runs where something else is missing."""
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from alphaiou import __version__
+
+#: What each part of the package needs beside torch, and the extra that brings it.
+PARTS = {
+    "losses": ("", ("torch", "jaxtyping")),
+    "commands": ("cli", ("tyro", "rich", "matplotlib", "numpy")),
+    "data sets, scores": ("data", ("torchvision", "pillow", "pyyaml", "msgspec", "hotcoco")),
+    "training": ("train", ("lightning", "safetensors")),
+    "DETR": ("detr", ("transformers", "scipy")),
+    "TensorBoard": ("tensorboard", ("tensorboard",)),
+}
+#: What box losses can be put into.
+FRAMEWORKS = ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr")
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what is installed, what is missing, and whether it computes."""
+
+
+def run_doctor(_: Doctor) -> int:
+    """Print the state of the installation; 1 if a loss does not compute what it should."""
+    lines = [
+        f"alphaiou {__version__}, Python {platform.python_version()}, "
+        f"{platform.system()} {platform.machine()}",
+        *_section("parts", _parts()),
+        *_section("frameworks", _frameworks()),
+        *_section("devices", _devices()),
+        *_section("kernels", _kernels()),
+    ]
+    checks = _checks()
+    lines += _section("checks", checks)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return int(any(not verdict.startswith("ok") for verdict in checks.values()))
+
+
+def _section(title: str, rows: dict[str, str]) -> list[str]:
+    return ["", title, *(f"  {name:18} {text}" for name, text in rows.items())]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _parts() -> dict[str, str]:
+    found = {}
+    for part, (extra, packages) in PARTS.items():
+        missing = [name for name in packages if _version(name) is None]
+        found[part] = (
+            f"missing {', '.join(missing)}: pip install 'alphaiou[{extra}]'"
+            if missing
+            else ", ".join(f"{name} {_version(name)}" for name in packages)
+        )
+    return found
+
+
+def _frameworks() -> dict[str, str]:
+    return {name: _version(name) or "not installed" for name in FRAMEWORKS}
+
+
+def _devices() -> dict[str, str]:
+    import torch
+
+    found = {"cpu": f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"}
+    for number in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(number)
+        memory = f"{card.total_memory / 2**30:.0f} GiB"
+        found[f"cuda:{number}"] = f"{card.name}, {memory}, capability {card.major}.{card.minor}"
+    if len(found) == 1:
+        found["cuda"] = f"none that torch can use (torch is built for CUDA {torch.version.cuda})"
+    return found
+
+
+def _kernels() -> dict[str, str]:
+    from alphaiou.losses import fused
+
+    triton = f"Triton {_version('triton')}" if _version("triton") else None
+    compiler = "torch's compiler" if fused._HAS_COMPILER else None
+    return {
+        "on CUDA": f"{triton}: loss, NMS, assignment"
+        if triton
+        else "plain torch: pip install triton",
+        "on the CPU": f"{compiler}, with backend='fused'"
+        if compiler
+        else "plain torch: the fused loss needs a C++ compiler such as g++",
+    }
+
+
+def _checks() -> dict[str, str]:
+    """α-CIoU of two boxes on every device, against the value worked out by hand."""
+    import torch
+
+    places = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return {f"loss on {place}": _check(place) for place in places}
+
+
+def _check(device: str) -> str:
+    import torch
+
+    from alphaiou import alpha_iou_loss
+
+    # IoU 1/3; centres 1 apart on a diagonal of √(9 + 4); no difference in shape.
+    expected = 1.0 - (1 / 3) ** 3 + (1 / 13) ** 3
+    try:
+        pred = torch.tensor([[0.0, 0.0, 2.0, 2.0]], device=device, requires_grad=True)
+        target = torch.tensor([[1.0, 0.0, 3.0, 2.0]], device=device)
+        loss = alpha_iou_loss(pred, target, kind="ciou", alpha=3.0, reduction="sum")
+        loss.backward()
+    except RuntimeError as error:
+        return f"failed: {str(error).splitlines()[0]}"
+    off = abs(loss.item() - expected)
+    return "ok" if off < 1e-6 else f"wrong by {off:.1e}"
