@@ -23,7 +23,7 @@ FULL_POINTS = 5000
 
 @dataclass(frozen=True)
 class Simulate:
-    """Regress boxes by gradient descent on each loss, without a detector.
+    """Regress boxes by gradient descent on each loss, no detector.
 
     The simulation of the DIoU paper: 343 cases at every point around a target.
 
