@@ -17,9 +17,18 @@ MOST_NAMED = 4
 
 def examples_section(named: Mapping[str, ComparedRun]) -> str:
     """The same images under each loss, as a part of a page."""
+    return tag("h2", "Pictures") + examples_grid(named, "picture")
+
+
+def examples_grid(named: Mapping[str, ComparedRun], mark: str) -> str:
+    """The images without a heading; ``mark`` tells them from those of other parts of the page."""
     first = next(iter(named.values()))
     rows = [
-        _example(place, {name: run.findings.examples[place] for name, run in named.items()}, first)
+        _example(
+            f"{mark}{place}",
+            {name: run.findings.examples[place] for name, run in named.items()},
+            first,
+        )
         for place in range(len(first.findings.examples))
     ]
     least = first.findings.least_score
@@ -29,19 +38,19 @@ def examples_section(named: Mapping[str, ComparedRun]) -> str:
         "with their IoU."
     )
     grid = tag("div", *rows, class_="examples", style=f"--columns: {len(named) + 1}")
-    return tag("h2", "Pictures") + tag("p", escape(note), class_="note") + grid
+    return tag("p", escape(note), class_="note") + grid
 
 
-def _example(place: int, by_loss: Mapping[str, Example], run: ComparedRun) -> str:
+def _example(mark: str, by_loss: Mapping[str, Example], run: ComparedRun) -> str:
     """One image: what is there, then what each loss's detector found."""
     example = next(iter(by_loss.values()))
     picture = base64.b64encode((run.folder / example.picture).read_bytes()).decode()
     width, height = example.size
-    whole = {"width": width, "height": height, "id": f"picture{place}"}
+    whole = {"width": width, "height": height, "id": mark}
     image = tag("image", href=f"data:image/png;base64,{picture}", **whole)
     objects = [*_outlines(example.objects, "object"), *_names(example)]
     pictures = [_picture(example, [image, *objects], "there are", _count(example), "")]
-    again = tag("use", href=f"#picture{place}")
+    again = tag("use", href=f"#{mark}")
     for number, (name, own) in enumerate(by_loss.items()):
         boxes = [*_outlines(own.objects, "object"), *_outlines(own.found, "found")]
         pictures.append(

@@ -103,7 +103,7 @@ def line_chart(series: Mapping[str, Points], x: Axis, y: Axis, title: str) -> st
     ]
     drawing = tag(
         "svg",
-        *_grid(x, y),
+        *grid_lines(x, y),
         *lines,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
@@ -143,16 +143,16 @@ def steps(counts: Sequence[float], edges: Sequence[float]) -> Points:
     ]
 
 
-def _grid(x: Axis, y: Axis) -> list[str]:
+def grid_lines(x: Axis, y: Axis) -> list[str]:
     """Lines and numbers at the ticks, and the names of the axes."""
     parts = []
     for value in y.ticks():
-        level = _place(x.low, value, x, y)[1]
+        level = position(x.low, value, x, y)[1]
         parts.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=level, y2=level))
         parts.append(tag("text", f"{value:g}", x=LEFT - 6, y=level + 4, text_anchor="end"))
     floor = HEIGHT - BOTTOM
     for value in x.ticks():
-        place = _place(value, y.low, x, y)[0]
+        place = position(value, y.low, x, y)[0]
         parts.append(tag("text", f"{value:g}", x=place, y=floor + 16, text_anchor="middle"))
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(tag("text", escape(x.label), x=middle, y=HEIGHT - 6, text_anchor="middle"))
@@ -162,11 +162,11 @@ def _grid(x: Axis, y: Axis) -> list[str]:
 
 
 def _path(points: Points, x: Axis, y: Axis) -> str:
-    places = (_place(*point, x, y) for point in points)
+    places = (position(*point, x, y) for point in points)
     return " ".join(f"{across},{down}" for across, down in places)
 
 
-def _place(across: float, up: float, x: Axis, y: Axis) -> tuple[float, float]:
+def position(across: float, up: float, x: Axis, y: Axis) -> tuple[float, float]:
     """Where a point lies in the drawing."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     return round(LEFT + width * x.share(across), 1), round(TOP + height * (1 - y.share(up)), 1)

@@ -29,8 +29,8 @@ MARK_NOTE = (
     "Student’s 95 % interval of the difference holds zero."
 )
 INTERVAL_NOTE = (
-    "In parentheses the bootstrap’s 95 % interval of the change in percent; with three seeds it is "
-    "their range, which holds the truth about three times in four."
+    "With a change goes its 95 % interval by bootstrap, in percent; with three seeds that is their "
+    "range, which holds the truth about three times in four."
 )
 #: The scores that sentences are written about.
 HEADLINES = ("ap50", "map75_95", "ap95")

@@ -1,0 +1,67 @@
+"""What the detectors of a grid find, where it was kept beside their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from alphaiou.experiments.compare import ComparedRun
+from alphaiou.experiments.detection_pictures import FINDINGS, Findings, findings_of
+from alphaiou.experiments.paper_records import CellRuns, run_folder
+from alphaiou.experiments.paper_series import Point, mean_point
+from alphaiou.metrics.iou_histogram import counts_above
+
+
+def seen_runs(
+    cells: Mapping[str, CellRuns], paths: Mapping[str, Path]
+) -> dict[str, list[ComparedRun]]:
+    """The runs of every cell whose findings are on the disk; nothing is computed for it.
+
+    Args:
+        cells: What ``grid_scores`` gives.
+        paths: Where the records are, as ``record_paths`` gives them.
+    """
+    seen: dict[str, list[ComparedRun]] = {}
+    for label, own in cells.items():
+        for _, record in sorted(own.runs.items()):
+            folder = run_folder(paths[record["name"]])
+            if (folder / FINDINGS).is_file():
+                run = ComparedRun(record, findings_of(folder), folder)
+                seen.setdefault(label, []).append(run)
+    return seen
+
+
+def reached(runs: Sequence[ComparedRun]) -> dict[float, list[int]]:
+    """How many objects each run found with at least an IoU of .5, .55, … .9."""
+    counts = [counts_above(np.asarray(run.findings.ious)) for run in runs]
+    return {threshold: [own[threshold] for own in counts] for threshold in counts[0]}
+
+
+def reached_shares(seen: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[Point]]:
+    """The same as shares of all objects, a line a cell."""
+    return {
+        label: [
+            mean_point(
+                threshold,
+                [n / max(run.findings.objects, 1) for n, run in zip(own, runs, strict=True)],
+            )
+            for threshold, own in reached(runs).items()
+        ]
+        for label, runs in seen.items()
+    }
+
+
+def alike(seen: Mapping[str, Sequence[ComparedRun]], most: int) -> dict[str, ComparedRun]:
+    """The first run of some cells that were looked at on the same images, to be shown together."""
+    firsts = {label: runs[0] for label, runs in seen.items()}
+    if not firsts:
+        return {}
+    images = _images(next(iter(firsts.values())).findings)
+    same = [label for label, run in firsts.items() if _images(run.findings) == images]
+    return {label: firsts[label] for label in same[:most]}
+
+
+def _images(findings: Findings) -> tuple[object, ...]:
+    return findings.split, *(example.picture for example in findings.examples)

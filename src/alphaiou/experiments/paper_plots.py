@@ -1,0 +1,126 @@
+"""Plots of a grid: scores by epoch, against α, gain or noise, and how well detections lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from alphaiou.experiments.compare import ComparedRun
+from alphaiou.experiments.grid import Grid
+from alphaiou.experiments.paper_pictures import reached, seen_runs
+from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
+from alphaiou.experiments.paper_series import Point, Sweep, curves, sweeps_of, swept
+from alphaiou.experiments.score_figures import looks
+from alphaiou.experiments.score_tables import column_title
+from alphaiou.experiments.style import FULL_WIDTH, panel_title, save_figure
+
+PANELS = ("ap50", "map75_95", "ap95")
+LEGEND_LETTERS = 105  # across a figure
+
+
+def save_plots(
+    grid: Grid, records: Mapping[str, RunRecord], paths: Mapping[str, Path], out: Path
+) -> list[Path]:
+    """Draw everything that the records of a grid allow, as PNG and SVG, the same bytes each time.
+
+    Args:
+        grid: Its cells and seeds.
+        records: By the names of their runs.
+        paths: Where these are: what the detectors find lies beside them.
+        out: The folder to write to.
+    """
+    cells = grid_scores(grid, records)
+    drawings: dict[str, Callable[[], Figure]] = {}
+    if any(curves(cells, PANELS[0]).values()):
+        drawings["curves"] = partial(curves_figure, cells)
+    for sweep in sweeps_of(cells):
+        drawings[sweep.name] = partial(sweep_figure, cells, sweep)
+    seen = seen_runs(cells, paths)
+    if seen:
+        drawings["ious"] = partial(reached_figure, seen)
+    return [
+        path
+        for name, draw in drawings.items()
+        for path in save_figure(draw, out / f"{grid.name}-{name}")
+    ]
+
+
+def curves_figure(cells: Mapping[str, CellRuns]) -> Figure:
+    """Three scores by epoch; bands are the intervals of the means of several seeds."""
+    return _panels({score: curves(cells, score) for score in PANELS}, "epoch")
+
+
+def sweep_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
+    """Three scores against what the cells vary; bands are the intervals of the means."""
+    figure = _panels({score: swept(cells, sweep, score) for score in PANELS}, sweep.label)
+    values = sorted({sweep.value(own.cell.recipe) for own in cells.values()})
+    for axes in figure.axes:
+        if sweep.name == "alpha" and values[0] > 0:
+            axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(values))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    return figure
+
+
+def reached_figure(seen: Mapping[str, Sequence[ComparedRun]]) -> Figure:
+    """The paper's figure of IoU distributions: objects found with at least an IoU, seed by seed."""
+    figure = Figure(figsize=(FULL_WIDTH, 2.8), layout="constrained")
+    axes = figure.subplots()
+    counts = {label: reached(runs) for label, runs in seen.items()}
+    thresholds = list(next(iter(counts.values())))
+    places, width = np.arange(len(thresholds)), 0.8 / len(counts)
+    for number, ((label, own), look) in enumerate(
+        zip(counts.items(), looks(len(counts)), strict=True)
+    ):
+        means = np.array([np.mean(own[t]) for t in thresholds])
+        ends = np.array([[min(own[t]), max(own[t])] for t in thresholds]).T
+        shift = (number - (len(counts) - 1) / 2) * width
+        axes.bar(
+            places + shift,
+            means,
+            0.92 * width,
+            color=look["color"],
+            yerr=abs(ends - means) if len(seen[label]) > 1 else None,
+            error_kw={"elinewidth": 0.7, "ecolor": "#262626"},
+            label=label,
+        )
+    axes.set_xticks(places, [f"{threshold:g}".lstrip("0") for threshold in thresholds])
+    axes.grid(False, axis="x")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set(xlabel="IoU at least", ylabel="objects found, of each its best detection")
+    _legend(figure, axes)
+    return figure
+
+
+def _panels(series: Mapping[str, Mapping[str, Sequence[Point]]], label: str) -> Figure:
+    """A panel a score, a line and its band a series."""
+    names = list(next(iter(series.values())))
+    rows = -(-len(names) // _legend_columns(names))
+    figure = Figure(figsize=(FULL_WIDTH, 2.5 + 0.16 * rows), layout="constrained")
+    panels = figure.subplots(1, len(series))
+    for letter, axes, (score, lines) in zip("abc", panels, series.items(), strict=True):
+        for (name, points), look in zip(lines.items(), looks(len(lines)), strict=True):
+            x = [point.x for point in points]
+            axes.plot(x, [point.mean for point in points], marker=".", ms=4, label=name, **look)
+            band = [point.low for point in points], [point.high for point in points]
+            axes.fill_between(x, *band, color=look["color"], alpha=0.16, linewidth=0)
+        panel_title(axes, letter, f"{column_title(score)}, %")
+        axes.set(xlabel=label)
+    _legend(figure, panels[0])
+    return figure
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=_legend_columns(names))
+
+
+def _legend_columns(names: Sequence[str]) -> int:
+    return max(1, min(len(names), LEGEND_LETTERS // (max(map(len, names)) + 6)))

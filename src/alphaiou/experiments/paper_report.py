@@ -1,0 +1,189 @@
+"""Grids and their records as one page that needs nothing else: tables, charts, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from alphaiou.experiments.comparison_pictures import examples_grid
+from alphaiou.experiments.grid import Grid
+from alphaiou.experiments.html import escape, tag
+from alphaiou.experiments.paper_charts import band_chart
+from alphaiou.experiments.paper_circumstances import environment, recipes_of
+from alphaiou.experiments.paper_pictures import alike, reached_shares, seen_runs
+from alphaiou.experiments.paper_records import (
+    CellRuns,
+    RunRecord,
+    grid_scores,
+    load_records,
+    record_paths,
+)
+from alphaiou.experiments.paper_series import curves, sweeps_of, swept
+from alphaiou.experiments.paper_tables import Line, PaperTable, paper_table, table_lines
+from alphaiou.experiments.score_tables import column_title
+from alphaiou.training.checkpoint import write_whole
+
+PAGE = "paper.html"
+TITLE = "The paper, run again"
+CHARTS = ("ap50", "map", "map75_95", "ap95")
+#: Losses that are shown side by side in pictures.
+MOST_PICTURED = 4
+
+
+def write_paper_report(grids: Iterable[Grid], folders: Iterable[Path], out: Path) -> Path:
+    """Write the page of some grids, whole or not at all.
+
+    Args:
+        grids: What to show; those without any record are named at the end.
+        folders: Where the records are; pictures are shown where they lie beside them.
+        out: The folder to write ``paper.html`` to, or a file that ends in ``.html``.
+
+    Returns:
+        The file.
+
+    Raises:
+        RecordError: A record is damaged.
+    """
+    folders = list(folders)
+    path = out if out.suffix == ".html" else out / PAGE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page = paper_page(grids, load_records(folders), record_paths(folders))
+    write_whole(page.encode(), path)
+    return path
+
+
+def paper_page(
+    grids: Iterable[Grid], records: Mapping[str, RunRecord], paths: Mapping[str, Path]
+) -> str:
+    """The page: a function of the grids and of what the runs left, and of nothing else.
+
+    Args:
+        grids: What to show.
+        records: By the names of their runs.
+        paths: Where these are.
+    """
+    found = [(grid, grid_scores(grid, records)) for grid in grids if grid.cells]
+    shown = [(grid, cells) for grid, cells in found if _runs(cells)]
+    absent = [grid.name for grid, cells in found if not _runs(cells)]
+    names = {record["name"] for _, cells in shown for record in _runs(cells)}
+    body = "\n".join(
+        (
+            _head([grid for grid, _ in shown], len(names)),
+            *(_section(grid, cells, records, paths) for grid, cells in shown),
+            environment([records[name] for name in sorted(names)]),
+            _absent(absent),
+        )
+    )
+    return _framed(body)
+
+
+def _runs(cells: Mapping[str, CellRuns]) -> list[RunRecord]:
+    return [record for own in cells.values() for record in own.runs.values()]
+
+
+def _framed(body: str) -> str:
+    """The body within the frame that all pages have, with the style and the script of this one."""
+    here = files("alphaiou.experiments")
+    style, script = (
+        here.joinpath(f"paper_report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")
+    )
+    frame = here.joinpath("report_template.html").read_text(encoding="utf-8")
+    page = Template(frame).substitute(title=TITLE, body=f"{body}\n{tag('script', script)}")
+    return page.replace("</head>", f"{tag('style', style)}\n</head>", 1)
+
+
+def _head(grids: Sequence[Grid], runs: int) -> str:
+    counted = (
+        f"{len(grids)} table{'s' * (len(grids) != 1)} from {runs} finished run{'s' * (runs != 1)}."
+    )
+    how = (
+        "Each row is the mean over its seeds; each change is paired by seed and has its 95 % "
+        "interval; what the seeds do not decide is marked °. Charts can be read with a pointer, a "
+        "finger, or the arrow keys."
+    )
+    links = (tag("a", escape(grid.name), href=f"#{grid.name}") for grid in grids)
+    return tag("h1", TITLE) + tag("p", escape(f"{counted} {how}")) + tag("nav", *links)
+
+
+def _section(
+    grid: Grid,
+    cells: Mapping[str, CellRuns],
+    records: Mapping[str, RunRecord],
+    paths: Mapping[str, Path],
+) -> str:
+    table = paper_table(grid, records)
+    return tag(
+        "section",
+        tag("h2", escape(grid.title)),
+        tag("p", escape(grid.place), class_="place") if grid.place else "",
+        _table(table),
+        _sentences(table.verdicts()),
+        tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
+        _charts(cells, paths),
+        _gallery(grid, cells, paths),
+        recipes_of(grid),
+        id=grid.name,
+    )
+
+
+def _table(table: PaperTable) -> str:
+    titles = ["loss", *map(column_title, table.columns)]
+    head = tag("tr", *(tag("th", escape(title), scope="col") for title in titles))
+    body = (_table_line(line) for line in table_lines(table))
+    whole = tag("table", tag("thead", head), tag("tbody", *body), class_="paper")
+    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=table.title)
+
+
+def _table_line(line: Line) -> str:
+    """A line; an interval stands under its change, so that columns stay narrow."""
+    cells = []
+    for text in line.cells:
+        number, _, interval = text.partition(" (")
+        under = tag("small", escape(interval.removesuffix(")"))) if interval else ""
+        cells.append(tag("td", escape(number), under))
+    return tag("tr", tag("th", escape(line.name), scope="row"), *cells, class_=line.kind)
+
+
+def _sentences(sentences: Sequence[str]) -> str:
+    return (
+        tag("ul", *(tag("li", escape(one)) for one in sentences), class_="says")
+        if sentences
+        else ""
+    )
+
+
+def _charts(cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
+    """Against what is varied where that is many values, else by epoch; and how boxes lie."""
+    charts = []
+    for sweep in sweeps_of(cells):
+        for score in CHARTS:
+            lines = swept(cells, sweep, score)
+            charts.append(
+                band_chart(lines, f"{column_title(score)} against {sweep.label}", sweep.label)
+            )
+    if not charts:
+        scored = {score: curves(cells, score) for score in CHARTS}
+        for score, lines in scored.items():
+            if all(lines.values()):
+                charts.append(band_chart(lines, f"{column_title(score)} by epoch", "epoch"))
+    seen = seen_runs(cells, paths)
+    if seen:
+        title = "Objects found with at least this IoU"
+        charts.append(band_chart(reached_shares(seen), title, "IoU", "% of objects"))
+    return tag("div", *charts, class_="charts")
+
+
+def _gallery(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
+    named = alike(seen_runs(cells, paths), MOST_PICTURED)
+    if not named:
+        return ""
+    return tag("details", tag("summary", "Pictures"), examples_grid(named, f"{grid.name}-picture"))
+
+
+def _absent(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    note = f"Without any run so far, and so not on this page: {', '.join(names)}."
+    return tag("p", escape(note), class_="note")

@@ -1,0 +1,163 @@
+"""What plots and pages draw of a grid: scores by epoch, and scores against what the cells vary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from alphaiou.experiments.paper_records import CellRuns, RunRecord
+from alphaiou.experiments.statistics import bootstrap_mean
+from alphaiou.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean over seeds, in percent.
+
+    Attributes:
+        x: Where it is drawn.
+        mean: The mean.
+        low: Where its bootstrap interval starts; the mean itself with one seed.
+        high: Where it ends.
+    """
+
+    x: float
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Something that the cells of a grid vary.
+
+    Attributes:
+        name: A word for files.
+        label: What the axis says.
+        value: The value of a recipe.
+        rest: The recipe without it: cells with the same rest are points of the same line.
+    """
+
+    name: str
+    label: str
+    value: Callable[[Recipe], float]
+    rest: Callable[[Recipe], Recipe]
+
+
+SWEEPS = (
+    Sweep(
+        "alpha", "α", lambda r: r.loss.alpha, lambda r: replace(r, loss=replace(r.loss, alpha=1.0))
+    ),
+    Sweep(
+        "gain",
+        "box gain, times the usual",
+        lambda r: round(r.box_gain / Recipe.box_gain, 6),
+        lambda r: replace(r, box_gain=Recipe.box_gain),
+    ),
+    Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),
+    Sweep(
+        "subset",
+        "share of the training images",
+        lambda r: r.subset,
+        lambda r: replace(r, subset=1.0),
+    ),
+    Sweep(
+        "epochs",
+        "epochs of training",
+        lambda r: float(r.epochs),
+        lambda r: replace(r, epochs=1, evaluate_every=0),
+    ),
+)
+#: A line is worth drawing from so many values on.
+FEWEST_VALUES = 3
+
+
+def sweeps_of(cells: Mapping[str, CellRuns]) -> list[Sweep]:
+    """What the cells of a grid vary often enough to be drawn as a line."""
+    return [
+        sweep
+        for sweep in SWEEPS
+        if any(
+            len({sweep.value(r) for r in line}) >= FEWEST_VALUES for line in _lines(cells, sweep)
+        )
+    ]
+
+
+def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
+    """A score against what is varied, a line for each setting of everything else."""
+    names = _names([sweep.rest(own.cell.recipe) for own in cells.values() if own.runs])
+    lines: dict[str, list[Point]] = {name: [] for name in names.values()}
+    for own in cells.values():
+        values = list(own.scores(score).values())
+        if values:
+            point = mean_point(sweep.value(own.cell.recipe), values)
+            lines[names[sweep.rest(own.cell.recipe)]].append(point)
+    return {name: sorted(line, key=lambda point: point.x) for name, line in lines.items()}
+
+
+def curves(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
+    """A score by epoch, a line a cell: what was scored during the runs."""
+    return {
+        label: [mean_point(epoch, values) for epoch, values in _by_epoch(own, score).items()]
+        for label, own in cells.items()
+        if own.runs
+    }
+
+
+def mean_point(x: float, values: Sequence[float]) -> Point:
+    """The mean of some fractions and its interval, in percent.
+
+    Example:
+        >>> mean_point(60, [0.5, 0.75])
+        Point(x=60, mean=62.5, low=50.0, high=75.0)
+    """
+    mean = 100 * sum(values) / len(values)
+    interval = bootstrap_mean(values)
+    if interval is None:
+        return Point(x, mean, mean, mean)
+    return Point(x, mean, 100 * interval.low, 100 * interval.high)
+
+
+def _by_epoch(own: CellRuns, score: str) -> dict[float, list[float]]:
+    """The scores of every seed at the epochs that all of them were scored at."""
+    by_seed = [_scored(run, score) for run in own.runs.values()]
+    shared = set.intersection(*(set(one) for one in by_seed))
+    return {epoch: [one[epoch] for one in by_seed] for epoch in sorted(shared)}
+
+
+def _scored(run: RunRecord, score: str) -> dict[float, float]:
+    found = {}
+    for entry in run["history"]:
+        value = (entry.get("val") or entry.get("test") or {}).get(score)
+        if value is not None:
+            found[float(entry["epoch"])] = float(value)
+    return found
+
+
+def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[list[Recipe]]:
+    lines: dict[Recipe, list[Recipe]] = {}
+    for own in cells.values():
+        if own.runs:
+            lines.setdefault(sweep.rest(own.cell.recipe), []).append(own.cell.recipe)
+    return list(lines.values())
+
+
+def _names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
+    """A name for each line: its loss, and in what else it differs from the others."""
+    varied = [part for part in _PARTS if len({part(one) for one in recipes}) > 1]
+    return {
+        one: ", ".join([one.loss.display_name, *filter(None, (part(one) for part in varied))])
+        for one in recipes
+    }
+
+
+_PARTS: tuple[Callable[[Recipe], str], ...] = (
+    lambda r: r.detector,
+    lambda r: r.data.path,
+    lambda r: f"noise {r.noise:g}" if r.noise else "clean",
+    lambda r: f"{r.subset:.0%} of the images" if r.subset < 1 else "all images",
+    lambda r: f"gain ×{r.box_gain / Recipe.box_gain:g}",
+    lambda r: f"objectness {r.objectness}",
+    lambda r: f"{r.epochs} epochs",
+    lambda r: str(r.alpha_schedule or ""),
+)

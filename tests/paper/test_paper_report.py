@@ -1,0 +1,233 @@
+"""Plots and the page of grids, from made records; the page also in a browser."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from alphaiou.experiments.paper_charts import band_chart
+from alphaiou.experiments.paper_pictures import alike, reached, seen_runs
+from alphaiou.experiments.paper_plots import save_plots
+from alphaiou.experiments.paper_records import grid_scores, load_records, record_paths
+from alphaiou.experiments.paper_report import paper_page, write_paper_report
+from alphaiou.experiments.paper_series import Point, curves, sweeps_of, swept
+from alphaiou.training.recipe import recipe_hash
+from tests.paper.made import alpha_grid, gain_grid, records_of, table1, write_runs
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+VOID = {"meta", "link", "br", "img", "input"}
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs of three grids; those of the first have pictures."""
+    place = tmp_path_factory.mktemp("runs")
+    write_runs(records_of(alpha_grid(), gain_grid()), place)
+    return write_runs(records_of(table1()), place, pictures=True)
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    grids = [table1(), alpha_grid(), gain_grid()]
+    return paper_page(grids, load_records([folder]), record_paths([folder]))
+
+
+class Checked(HTMLParser):
+    """Checks that tags are closed in order and that no mark is given twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        assert len(self.ids) == len(set(self.ids))
+
+    def handle_starttag(self, name, attributes):
+        self.ids += [value for key, value in attributes if key == "id"]
+        if name not in VOID:
+            self.open.append(name)
+
+    def handle_endtag(self, name):
+        assert self.open.pop() == name
+
+
+def cells_of(grid):
+    return grid_scores(grid, records_of(grid))
+
+
+def test_curves_are_means_over_the_seeds_with_their_range():
+    grid = table1()
+    records = records_of(grid)
+    own = [records[recipe_hash(replace(grid.cells[0].recipe, seed=s))] for s in range(3)]
+    points = curves(grid_scores(grid, records), "map")["IoU"]
+    assert [point.x for point in points] == [2, 4, 6]
+    last = [100 * record["history"][-1]["val"]["map"] for record in own]
+    found = (points[-1].mean, points[-1].low, points[-1].high)
+    assert found == pytest.approx((np.mean(last), min(last), max(last)))
+
+
+def test_what_a_grid_varies_is_found():
+    names = {
+        grid.name: [s.name for s in sweeps_of(cells_of(grid))]
+        for grid in (table1(), alpha_grid(), gain_grid())
+    }
+    assert names == {"table1": [], "alpha": ["alpha"], "gains": ["gain"]}
+
+
+def test_lines_are_named_by_what_differs_between_them():
+    cells = cells_of(alpha_grid())
+    lines = swept(cells, sweeps_of(cells)[0], "map")
+    assert list(lines) == ["IoU, clean", "IoU, noise 0.3"]
+    assert [point.x for point in lines["IoU, clean"]] == [0.5, 1, 2, 3, 5, 10]
+    gains = cells_of(gain_grid())
+    assert list(swept(gains, sweeps_of(gains)[0], "map")) == ["IoU", "α-IoU (α=3)"]
+
+
+def test_plots_are_the_same_bytes_each_time(folder, tmp_path):
+    records, paths = load_records([folder]), record_paths([folder])
+    # Those of the usual gain are runs of the first grid, and have its pictures.
+    names = {"table1": {"curves", "ious"}, "gains": {"curves", "gain", "ious"}}
+    for grid in (table1(), gain_grid()):
+        first, second = (save_plots(grid, records, paths, tmp_path / part) for part in "ab")
+        assert {path.stem.partition("-")[2] for path in first} == names[grid.name]
+        for one, other in zip(first, second, strict=True):
+            assert one.name == other.name
+            assert one.read_bytes() == other.read_bytes()
+
+
+def test_nothing_is_drawn_without_records(tmp_path):
+    assert save_plots(table1(), {}, {}, tmp_path) == []
+
+
+def test_objects_found_are_counted_from_what_was_kept(folder):
+    grid = table1()
+    seen = seen_runs(grid_scores(grid, load_records([folder])), record_paths([folder]))
+    assert {label: len(runs) for label, runs in seen.items()} == {"IoU": 3, "α-IoU (α=3)": 3}
+    counts = reached(seen["IoU"])
+    ious = np.array(seen["IoU"][1].findings.ious)
+    assert list(counts) == pytest.approx(np.arange(0.5, 0.95, 0.05))
+    assert counts[0.75][1] == (ious >= 0.75).sum()
+    assert list(alike(seen, 1)) == ["IoU"]
+
+
+def test_points_of_a_chart_lie_where_its_axes_say():
+    chart = band_chart({"a": [Point(1, 10, 8, 12), Point(3, 20, 20, 20)]}, "t", "epoch")
+    (x1, y1), (x2, y2) = (
+        map(float, place.split(","))
+        for place in re.search(r'polyline.*?points="(.*?)"', chart)[1].split()
+    )
+    assert x1 < x2
+    assert y1 > y2
+    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', chart)[1])
+    assert data["series"][0]["points"][0] == {
+        "at": [x1, y1],
+        "x": 1,
+        "says": "10.00 (8.00 to 12.00)",
+    }
+    assert data["series"][0]["points"][1]["says"] == "20.00"
+
+
+def test_the_page_is_whole_and_loads_nothing(page):
+    Checked(page)
+    bare = re.sub(r"data:image/png;base64,[\w+/=]+", "", page)
+    assert "//" not in bare
+    assert "@import" not in bare
+    loaded = re.findall(r'(?:href|src)="([^"]*)"', page) + re.findall(r"url\(([^)]*)\)", page)
+    assert all(place.startswith(("data:", "#")) for place in loaded)
+    assert "Table 1: IoU &lt;and&gt; α-IoU" in page
+
+
+def test_the_page_has_tables_verdicts_and_what_differs(page):
+    for part in (
+        "is better than IoU at mAP75:95 by",
+        "Drawn shapes &amp; few epochs.",
+        "78.81",
+        "+6.19%",
+        "a note about the data",
+        "torch 9.9",
+        "optimisation.lr",
+    ):
+        assert part in page
+    assert page.count('<table class="paper">') == 3
+    assert page.count("<svg") >= 3 * 4
+
+
+def test_grids_without_runs_are_named(folder):
+    other = replace(table1(seeds=(9,)), name="nothing")
+    text = paper_page([table1(), other], load_records([folder]), record_paths([folder]))
+    assert "not on this page: nothing." in text
+    Checked(paper_page([other], {}, {}))
+
+
+def test_it_depends_on_the_records_alone(folder, tmp_path):
+    first = write_paper_report([table1()], [folder], tmp_path / "a")
+    second = write_paper_report([table1()], [folder], tmp_path / "b/other.html")
+    assert first.name == "paper.html"
+    assert first.read_bytes() == second.read_bytes()
+
+
+PROBE = """
+<script>
+addEventListener("load", () => {
+  const inside = document.querySelector("iframe").contentWindow, page = inside.document;
+  for (const part of page.querySelectorAll("details")) part.open = true;
+  const chart = page.querySelector("figure.chart"), svg = chart.querySelector("svg");
+  const key = name => chart.dispatchEvent(new inside.KeyboardEvent("keydown", { key: name }));
+  const read = () => chart.querySelector(".reading").textContent;
+  const box = svg.getBoundingClientRect(), said = {};
+  key("ArrowRight"); said.first = read();
+  key("End"); said.last = read();
+  key("ArrowLeft"); said.before = read();
+  key("Escape"); said.none = read();
+  svg.dispatchEvent(new inside.PointerEvent("pointermove", { clientX: box.right }));
+  said.pointer = read();
+  document.title = JSON.stringify({
+    said, failures: inside.failures, tables: page.querySelectorAll("table.paper").length,
+    width: page.documentElement.scrollWidth, window: inside.innerWidth,
+    ground: inside.getComputedStyle(page.body).backgroundColor,
+  });
+});
+</script>
+"""
+LISTEN = "<head><script>window.failures = []; onerror = text => { failures.push(text) }</script>"
+
+
+def browsed(page: str, folder: Path, width: int, dark: bool) -> dict:
+    """What a browser makes of the page in a frame, which may be as narrow as a phone."""
+    inside = html.escape(page.replace("<head>", LISTEN, 1))
+    frame = f'<iframe width="{width}" height="800" style="border: 0" srcdoc="{inside}"></iframe>'
+    path = folder / "frame.html"
+    path.write_text(f"<!doctype html><title>-</title>{frame}{PROBE}", encoding="utf-8")
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += ["--window-size=1300,900", f"--user-data-dir={folder / 'profile'}"]
+    command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return json.loads(html.unescape(re.search(r"<title>(.*?)</title>", done.stdout)[1]))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium to open the page with")
+@pytest.mark.parametrize(("width", "dark"), [(1200, False), (375, True)])
+def test_in_a_browser(page, tmp_path, width, dark):
+    found = browsed(page, tmp_path, width, dark)
+    assert found["failures"] == []
+    assert found["tables"] == 3
+    assert found["window"] == width
+    assert found["width"] <= width
+    brightness = sum(map(int, re.findall(r"\d+", found["ground"])[:3])) / 3
+    assert brightness < 80 if dark else brightness > 200
+    said = found["said"]
+    assert re.fullmatch(r"epoch 2: IoU \d.*; α-IoU \(α=3\) \d+\.\d\d \(.* to .*\)", said["first"])
+    assert said["last"].startswith("epoch 6: ")
+    assert said["before"].startswith("epoch 4: ")
+    assert said["none"] == ""
+    assert said["pointer"] == said["last"]
