@@ -1,0 +1,63 @@
+"""The explorer as one file: its parts, put together with the results it shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from alphaiou.losses.spec import DISPLAY_NAMES
+
+PARTS = files("alphaiou.explorer") / "parts"
+#: The arithmetic; it needs no page.
+ARITHMETIC = ("dual.js", "geometry.js", "terms.js", "formula.js", "properties.js", "simulate.js")
+#: What is drawn with it.
+VIEWS = (
+    "view.js",
+    "descent.js",
+    "stage.js",
+    "losses.js",
+    "surfaces.js",
+    "curves.js",
+    "play.js",
+    "results.js",
+    "main.js",
+)
+
+
+def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
+    """The page as text: no other file, no network, no server.
+
+    Args:
+        results: Tables of trainings, as ``alphaiou.explorer.results.summarise`` makes them; those
+            that came with the package by default.
+
+    Example:
+        >>> explorer_page().splitlines()[0]
+        '<!doctype html>'
+    """
+    if results is None:
+        results = json.loads(part("results.json"))
+    data = {"names": DISPLAY_NAMES, "results": results}
+    return Template(part("page.html")).substitute(
+        style=part("style.css"),
+        script=scripts(*ARITHMETIC, *VIEWS),
+        data=_embedded(data),
+    )
+
+
+def scripts(*names: str) -> str:
+    """Scripts of the page, one after the other; they share one scope."""
+    return "\n".join(map(part, names))
+
+
+def part(name: str) -> str:
+    """The text of one of the files that the page is made of."""
+    return (PARTS / name).read_text(encoding="utf-8")
+
+
+def _embedded(data: object) -> str:
+    """JSON as it may stand inside a script element."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")

@@ -1,0 +1,31 @@
+// Gradient descent of the pair on the stage, by the rule of the simulation with shorter steps.
+
+const DESCENT_STEPS = 600;
+const DESCENT_RATE = 0.01; // a tenth of the simulation's: a path rather than jumps
+const ARRIVED = 0.95; // the IoU at which descent has done its work
+
+/** (cx, cy, w, h) of corners. */
+const centred = ([x1, y1, x2, y2]) => [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1];
+
+/**
+ * The boxes (cx, cy, w, h) on the way from a prediction under one loss, and the IoU at its end.
+ *
+ * The rule is that of targets of area 1, whatever the pixels: with s the root of the target's area,
+ * a step in pixels is s² times one by the gradient in pixels.
+ */
+function descentWay(kind, powers, gain, predCorners, targetCorners) {
+  const target = centred(targetCorners);
+  const area = target[2] * target[3];
+  const lossOf = (box) => pairLoss(kind, box, target, powers, "cxcywh");
+  const way = [centred(predCorners)];
+  let loss = lossOf(way[0]);
+  while (way.length <= DESCENT_STEPS && loss.iou < ARRIVED) {
+    way.push(descendOnce(way.at(-1), loss, area * gain * DESCENT_RATE, MIN_SIDE * Math.sqrt(area)));
+    loss = lossOf(way.at(-1));
+  }
+  return { way, iou: loss.iou };
+}
+
+/** How a descent ended: after how many steps it arrived, or how far it got. */
+const descentText = ({ way, iou }) =>
+  iou < ARRIVED ? `IoU ${number(iou, 2)}` : `${way.length - 1} steps`;

@@ -1,0 +1,94 @@
+// The loss of the pair: the formula with its numbers, the pull on each side, every loss in a table.
+
+const PENALTY_NAMES = {
+  iou: [],
+  giou: ["empty share of the hull"],
+  diou: ["ρ²/c², distance of the centres"],
+  ciou: ["ρ²/c², distance of the centres", "βv, difference of the aspect ratios"],
+  eiou: ["ρ²/c², distance of the centres", "difference of the widths", "difference of the heights"],
+  siou: ["(Δ + Ω)/2, angle, distance and sides"],
+  mpdiou: ["d₁²/c², top-left corners", "d₂²/c², bottom-right corners"],
+  shape_iou: ["distance, weighted by the target's shape", "Ω/2, difference of the sides"],
+  piou: ["1 − exp(−P²), gaps of the edges"],
+  nwd: [],
+  biou: ["place along x", "place along y", "width", "height"],
+};
+const SIDES = ["left", "top", "right", "bottom"];
+const PER = 100; // pixels, for slopes that read well
+const SUBSCRIPTS = "₁₂₃₄";
+
+const similarityName = (kind) => ({ nwd: "exp(−W₂/12.8)", biou: "plays no part" })[kind] ?? "IoU";
+
+/** The formula with the numbers of this pair: `0.96 = 1 · ( 1 − 0.33³ + 0.08³ )`. */
+function drawNumbers({ value, similarity, penalties }) {
+  const raised = (base, exponent) => [number(base), htmlElement("sup", String(exponent))];
+  const similarityTerm =
+    state.alpha === 0 ? [`− log ${number(similarity)}`] : ["1 − ", ...raised(similarity, state.alpha)];
+  byId("numbers").replaceChildren(
+    `${number(state.gain * value)} = ${number(state.gain, 2)} · ( `,
+    ...similarityTerm,
+    ...penalties.flatMap((penalty) => [" + ", ...raised(penalty, state.penaltyAlpha)]),
+    " )",
+  );
+}
+
+function drawFormula() {
+  const loss = pairLoss(state.kind, state.pred, state.target, powers());
+  byId("formula-title").textContent = `${lossName(state.kind, powers())} of this pair`;
+  drawNumbers(loss);
+  fillFacts(byId("facts"), [
+    ["IoU", number(loss.iou, 4)],
+    [`S, ${similarityName(state.kind)}`, number(loss.similarity, 4)],
+    ...loss.penalties.map((penalty, i) =>
+      [`P${SUBSCRIPTS[i]}, ${PENALTY_NAMES[state.kind][i]}`, number(penalty, 4)]),
+  ]);
+  fillFacts(byId("pull"), SIDES.map((side, i) => [side, pullText(side, loss.gradient[i])]));
+}
+
+/** A pull with the direction in which it moves a side. */
+function pullText(side, slope) {
+  const pull = -slope * state.gain * PER;
+  if (Math.abs(pull) < 5e-7) return "0";
+  const [back, forth] = side === "left" || side === "right" ? ["←", "→"] : ["↑", "↓"];
+  return `${number(Math.abs(pull))} ${pull < 0 ? back : forth}`;
+}
+
+function drawLossTable() {
+  const rows = Object.keys(KINDS).map((kind) => {
+    const loss = pairLoss(kind, state.pred, state.target, powers());
+    const plain = pairLoss(kind, state.pred, state.target, PLAIN);
+    const penalty = loss.penalties.reduce((sum, p) => sum + p ** state.penaltyAlpha, 0);
+    return { kind, loss, plain, penalty, slope: PER * state.gain * Math.hypot(...loss.gradient) };
+  });
+  const steepest = Math.max(...rows.map(({ slope }) => slope), 1e-12);
+  rows.forEach(({ kind, loss, plain, penalty, slope }) => {
+    const { row, cells, slopeText, bar } = lossRows[kind];
+    row.classList.toggle("chosen", kind === state.kind);
+    const numbers = [loss.similarity, penalty, plain.value, state.gain * loss.value];
+    numbers.forEach((value, i) => {
+      cells[i].textContent = number(value);
+    });
+    slopeText.textContent = number(slope);
+    bar.style.width = `${(100 * slope) / steepest}%`;
+  });
+}
+
+/** The rows stay, so that the focus does too; only their numbers change. */
+const lossRows = Object.fromEntries(
+  Object.keys(KINDS).map((kind) => {
+    const row = htmlElement("tr");
+    const head = htmlElement("th", "", { scope: "row" });
+    const button = htmlElement("button", DATA.names[kind], { type: "button" });
+    button.addEventListener("click", () => change({ kind }));
+    head.append(button);
+    const cells = ["wide-only", "wide-only", "", ""].map((style) =>
+      htmlElement("td", "", { class: style }));
+    const [slopeText, bar] = [htmlElement("span"), htmlElement("i")];
+    const slopeCell = htmlElement("td", "", { class: "bar" });
+    slopeCell.append(slopeText, bar);
+    row.append(head, ...cells, slopeCell);
+    byId("losses").tBodies[0].append(row);
+    return [kind, { row, cells, slopeText, bar }];
+  }),
+);
+views.push({ tab: "boxes", draw: drawFormula }, { tab: "boxes", draw: drawLossTable });

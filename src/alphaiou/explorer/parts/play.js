@@ -1,0 +1,143 @@
+// The simulation, played: the chosen loss beside another one, from the same boxes.
+
+const ITERATIONS = 200;
+const SHOWN_BOXES = 60;
+const SHARE_THRESHOLDS = [0.5, 0.75, 0.95];
+const SEED = 7;
+const play = { own: null, rival: null, key: "", running: false };
+
+/** The loss that the chosen one is set beside. */
+function rivalLoss() {
+  const choice = byId("rival").value;
+  return choice === "plain" ? [state.kind, PLAIN, 1] : [choice, powers(), state.gain];
+}
+
+function restartSimulation() {
+  const cases = anchorPoints(Number(byId("points").value), SEED).flatMap(casesAt);
+  play.running = false;
+  play.own = new Descent(cases, state.kind, powers(), state.gain, ITERATIONS);
+  play.rival = new Descent(cases, ...rivalLoss(), ITERATIONS);
+}
+
+/** Once a frame while it plays; without motion, all the steps first and one picture at the end. */
+function advance() {
+  if (byId("simulation").hidden) play.running = false;
+  if (!play.running) return;
+  const start = performance.now();
+  do {
+    play.own.step();
+    play.rival.step();
+  } while (reducedMotion.matches && !play.own.finished && performance.now() - start < 50);
+  play.running = !play.own.finished;
+  if (!reducedMotion.matches || !play.running) drawSimulationState();
+  if (play.running) requestAnimationFrame(advance);
+}
+
+function drawSimulation() {
+  const key = JSON.stringify([state.kind, powers(), state.gain, byId("rival").value, byId("points").value]);
+  if (key !== play.key) {
+    play.key = key;
+    restartSimulation();
+  }
+  drawSimulationState();
+}
+
+function drawSimulationState() {
+  const { own, rival } = play;
+  const rivalKind = rival.kind === state.kind && rival.powers === PLAIN;
+  byId("play").textContent = play.running ? "Pause" : own.finished ? "Play again" : "Play";
+  byId("progress").textContent = `step ${own.iteration} of ${ITERATIONS}, ${own.boxes.length.toLocaleString("en")} boxes`;
+  byId("own-name").textContent = lossName(own.kind, own.powers) + gainText(own.gain);
+  byId("rival-name").textContent = rivalKind
+    ? `${DATA.names[rival.kind]} as published` : lossName(rival.kind, rival.powers) + gainText(rival.gain);
+  drawArena(byId("own-arena"), own, "--s0");
+  drawArena(byId("rival-arena"), rival, "--s1");
+  const lines = (value) => [own, rival].map((descent, i) =>
+    ({ points: descent.curve.map((means, at) => [at, value(means)]), style: `s${i}` }));
+  const x = { low: 0, high: ITERATIONS, label: "step" };
+  drawChart(byId("chart-iou"),
+    { label: "Mean IoU by step", x, y: { low: 0, high: 1.02 }, lines: lines(({ iou }) => iou) });
+  const worst = 1.05 * Math.max(...own.curve.concat(rival.curve).map(({ error }) => error));
+  drawChart(byId("chart-error"),
+    { label: "Mean error by step", x, y: { low: 0, high: worst }, lines: lines(({ error }) => error) });
+  drawShares();
+}
+
+const gainText = (gain) => (gain === 1 ? "" : `, gain ×${number(gain, 2)}`);
+
+function drawArena(canvas, descent, name) {
+  const { context, width } = sizedCanvas(canvas);
+  const reach = 1.35 * RADIUS;
+  const scale = width / (2 * reach);
+  context.scale(scale, scale);
+  context.translate(reach - CENTER, reach - CENTER);
+  context.lineWidth = 1.3 / scale;
+  context.strokeStyle = colour("--rule");
+  context.beginPath();
+  context.arc(CENTER, CENTER, RADIUS, 0, 2 * Math.PI);
+  context.stroke();
+  const outline = ([cx, cy, w, h]) => context.strokeRect(cx - w / 2, cy - h / 2, w, h);
+  context.strokeStyle = colour(name);
+  // A step without a common factor with 343 shows every area, ratio and point.
+  const stride = Math.max(Math.floor(descent.boxes.length / SHOWN_BOXES), 1);
+  for (let i = 0; i < descent.boxes.length; i += stride) {
+    context.globalAlpha = 0.25 + 0.6 * descent.losses[i].iou;
+    outline(descent.boxes[i]);
+  }
+  context.globalAlpha = 1;
+  context.strokeStyle = colour("--s2");
+  context.setLineDash([4 / scale, 3 / scale]);
+  descent.cases.slice(0, ASPECT_RATIOS.length).forEach(({ target }) => outline(target));
+  const { iou } = descent.curve.at(-1);
+  canvas.setAttribute("aria-label", `Boxes around the targets at step ${descent.iteration}, mean IoU ${number(iou, 2)}`);
+}
+
+function drawShares() {
+  const head = ["", ...SHARE_THRESHOLDS.map((t) => `IoU over ${t}`), "mean IoU", "mean error"];
+  const rows = [[play.own, "own-name"], [play.rival, "rival-name"]].map(([descent, name]) => [
+    byId(name).textContent,
+    ...SHARE_THRESHOLDS.map((threshold) => percent(descent.shareAbove(threshold))),
+    number(descent.curve.at(-1).iou),
+    number(descent.curve.at(-1).error),
+  ]);
+  fillTable(byId("shares"), head, rows);
+}
+
+/** Rows of text into a table; the first cell heads its row. */
+function fillTable(table, head, rows, styles = []) {
+  const line = (cells, heading, style) => {
+    const row = htmlElement("tr", "", { class: style ?? "" });
+    row.append(...cells.map((text, i) => heading || i === 0
+      ? htmlElement("th", text, { scope: heading ? "col" : "row" }) : htmlElement("td", text)));
+    return row;
+  };
+  const [top, body] = [htmlElement("thead"), htmlElement("tbody")];
+  top.append(line(head, true));
+  body.append(...rows.map((cells, i) => line(cells, false, styles[i])));
+  table.replaceChildren(top, body);
+}
+
+byId("rival").append(
+  htmlElement("option", "the same as published (α = 1)", { value: "plain" }),
+  ...Object.keys(KINDS).map((kind) =>
+    htmlElement("option", `${DATA.names[kind]}, same α`, { value: kind })),
+);
+byId("play").addEventListener("click", () => {
+  if (play.own.finished) restartSimulation();
+  play.running = !play.running;
+  drawSimulationState();
+  requestAnimationFrame(advance);
+});
+byId("step").addEventListener("click", () => {
+  play.running = false;
+  if (play.own.finished) restartSimulation();
+  play.own.step();
+  play.rival.step();
+  drawSimulationState();
+});
+byId("restart").addEventListener("click", () => {
+  restartSimulation();
+  drawSimulationState();
+});
+for (const id of ["rival", "points"]) byId(id).addEventListener("change", redrawSoon);
+views.push({ tab: "simulation", draw: drawSimulation });

@@ -1,0 +1,97 @@
+// The kinds: each a similarity S and penalties P of one pair, as in alphaiou.losses.terms.
+
+const GAP_CEILING = 1e3; // PIoU's exponential is 0 long before an edge is this many sides away
+const NWD_CONSTANT = 12.8; // pixels
+const BIOU_BETA = 0.2;
+
+const distancePenalty = (pair) => squaredDistance(pair, pair.x.center, pair.y.center);
+
+/** |w − wᵍ| / max(w, wᵍ). */
+const sideDifference = ({ growth, pred, target }) => boundedRatio(growth.abs(), pred.max(target));
+
+/** Ω = Σ (1 − exp(−weight·|w − wᵍ|/max(w, wᵍ)))⁴. */
+function sideMismatch({ x, y }, weightX = 1, weightY = 1) {
+  const part = (axis, weight) =>
+    sideDifference(axis).times(-weight).expm1().negative().pow(4);
+  return part(x, weightX).plus(part(y, weightY));
+}
+
+function siouPenalty(pair) {
+  const { x, y } = pair;
+  const [dx, dy] = [x, y].map((axis) => axis.center.times(axis.shape).abs());
+  // Centres that coincide have no angle; the distance is 0 there whatever γ is.
+  const squared = normSquared(dx, dy).atLeast(1e-30);
+  const gamma = dx.times(dy).times(2).over(squared).negative().plus(2);
+  const part = ({ center, hull }) =>
+    center.over(hull).square().times(gamma).negative().expm1().negative();
+  return part(x).plus(part(y)).plus(sideMismatch(pair)).times(0.5);
+}
+
+function shapeIouPenalties(pair) {
+  const { x, y } = pair;
+  const [w, h] = [x, y].map((axis) => axis.target.value * axis.shape);
+  // A point counts as a square: the shares never become 0/0. They are held constant.
+  const whole = w + h;
+  const acrossX = whole === 0 ? 1 : (2 * h) / whole;
+  const acrossY = whole === 0 ? 1 : (2 * w) / whole;
+  const [alongX, alongY] = [x.center.times(Math.sqrt(acrossX)), y.center.times(Math.sqrt(acrossY))];
+  const mismatch = sideMismatch(pair, acrossX, acrossY);
+  return [squaredDistance(pair, alongX, alongY), mismatch.times(0.5)];
+}
+
+function piouPenalty({ x, y }) {
+  const gap = ({ low, high, target }) => {
+    const shift = low.abs().plus(high.abs());
+    const far = shift.value > GAP_CEILING * target.value;
+    return far ? new Dual(GAP_CEILING) : boundedRatio(shift, target);
+  };
+  return gap(x).plus(gap(y)).times(0.25).square().negative().expm1().negative();
+}
+
+function nwdSimilarity({ x, y }) {
+  const spread = normSquared(x.growth.times(0.5 * x.shape), y.growth.times(0.5 * y.shape));
+  const place = normSquared(x.center.times(x.shape), y.center.times(y.shape));
+  const distance = power(place.plus(spread), 0.5);
+  return distance.times(-Math.max(x.unit, y.unit) / NWD_CONSTANT).exp();
+}
+
+function biouPenalties({ x, y }) {
+  const place = ({ center, target }) => {
+    const offset = center.abs().times(2);
+    const misfit = boundedRatio(offset.times(2), target.plus(offset));
+    return misfit.value > 1 ? new Dual(1) : misfit;
+  };
+  const huber = (misfit) =>
+    misfit.value < BIOU_BETA
+      ? misfit.square().over(2 * BIOU_BETA)
+      : misfit.minus(0.5 * BIOU_BETA);
+  return [place(x), place(y), sideDifference(x), sideDifference(y)].map(huber);
+}
+
+const ratioSquared = ({ growth, hull }) => growth.over(hull).square();
+
+const KINDS = {
+  iou: (pair) => ({ similarity: pair.iou, penalties: [] }),
+  giou: (pair) => ({ similarity: pair.iou, penalties: [hullGap(pair)] }),
+  diou: (pair) => ({ similarity: pair.iou, penalties: [distancePenalty(pair)] }),
+  ciou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [distancePenalty(pair), aspectPenalty(pair)],
+  }),
+  eiou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [distancePenalty(pair), ratioSquared(pair.x), ratioSquared(pair.y)],
+  }),
+  siou: (pair) => ({ similarity: pair.iou, penalties: [siouPenalty(pair)] }),
+  mpdiou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [
+      squaredDistance(pair, pair.x.low, pair.y.low),
+      squaredDistance(pair, pair.x.high, pair.y.high),
+    ],
+  }),
+  shape_iou: (pair) => ({ similarity: pair.iou, penalties: shapeIouPenalties(pair) }),
+  piou: (pair) => ({ similarity: pair.iou, penalties: [piouPenalty(pair)] }),
+  nwd: (pair) => ({ similarity: nwdSimilarity(pair), penalties: [] }),
+  biou: (pair) => ({ similarity: new Dual(1), penalties: biouPenalties(pair) }),
+};
