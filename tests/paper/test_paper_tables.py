@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from alphaiou.experiments.findings import findings
 from alphaiou.experiments.paper_exports import table_csv, table_latex, table_markdown, table_text
 from alphaiou.experiments.paper_records import (
     RecordError,
@@ -19,13 +20,24 @@ from alphaiou.experiments.paper_records import (
     grid_scores,
     load_records,
     record_paths,
+    with_found_seeds,
 )
+from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.paper_tables import paper_table, table_lines
 from alphaiou.experiments.recipes import voc320
+from alphaiou.experiments.render import rendered
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import relative_improvement
 from alphaiou.training.recipe import recipe_hash
-from tests.paper.made import RECIPE, cell, made_record, records_of, table1, write_runs
+from tests.paper.made import (
+    RECIPE,
+    cell,
+    gain_grid,
+    made_record,
+    records_of,
+    table1,
+    write_runs,
+)
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -196,3 +208,75 @@ def test_the_same_bytes_whatever_the_order_of_the_records(how):
     records = records_of(grid)
     turned = dict(reversed(records.items()))
     assert table_text(paper_table(grid, turned), how) == table_text(paper_table(grid, records), how)
+
+
+def test_best_against_best_takes_each_loss_at_its_own_gain():
+    grid = gain_grid(seeds=(0, 1, 2))
+    records = {}
+    for own, recipe in grid.recipes():
+        level = LEVELS[own.label] + 0.001 * recipe.seed
+        records[recipe_hash(recipe)] = made_record(recipe, level)
+    how, *sentences = paper_table(grid, records).best
+    assert "IoU ×2 of ×0.5, ×1, ×2, ×3; α-IoU (α=3) ×1 of ×0.5, ×1, ×2, ×3" in how
+    assert sentences[0] == (
+        "α-IoU (α=3) at its best gain is better than IoU at its own at AP50 by 1.00 points "
+        "(+1.9 %), 95 % interval 1.00 to 1.00, three seeds (Student’s interval 1.00 to 1.00)."
+    )
+
+
+LEVELS = {
+    **{"IoU, gain ×0.5": 0.4, "IoU, gain ×1": 0.5, "IoU, gain ×2": 0.52, "IoU, gain ×3": 0.51},
+    **{"α-IoU (α=3), gain ×0.5": 0.5, "α-IoU (α=3), gain ×1": 0.53},
+    **{"α-IoU (α=3), gain ×2": 0.52, "α-IoU (α=3), gain ×3": 0.4},
+}
+
+
+def test_nothing_is_best_where_no_gain_is_varied():
+    grid = table1()
+    assert paper_table(grid, records_of(grid)).best == ()
+
+
+def test_seeds_are_those_that_were_run():
+    records = records_of(table1(seeds=(3, 5)))
+    assert with_found_seeds(table1(seeds=(0,)), records).seeds == (3, 5)
+    assert with_found_seeds(table1(seeds=(0,)), {}).seeds == (0,)
+    assert with_found_seeds(gain_grid(seeds=(0,)), records).seeds == (3, 5)  # it shares runs
+
+
+def voc320_run(loss: str, level: float, **changes):
+    recipe = quick_scale(Path("voc320"), 60).recipe()
+    return made_record(replace(recipe, loss=LossSpec.parse(loss), **changes), level)
+
+
+def test_findings_have_the_sections_that_have_runs():
+    runs = [
+        voc320_run(loss, level, seed=seed)
+        for seed in range(3)
+        for loss, level in (("iou", 0.5), ("iou:3", 0.55))
+    ]
+    text = findings({"runs": runs})
+    assert re.findall("^#.*", text, re.MULTILINE) == [
+        "## 60 epochs",
+        "### IoU and DIoU against their α versions",
+    ]
+    assert "α-IoU (α=3) is better than IoU at AP50 by 5.00 points" in text
+    assert "DIoU |" not in text  # which was not run
+    noisy = [voc320_run(loss, 0.4, noise=0.3) for loss in ("iou", "iou:3")]
+    assert "### Training boxes with noise" in findings({"runs": [*runs, *noisy]})
+    assert "one seed each" in findings({"runs": noisy})
+    assert findings({"runs": []}) == ""
+
+
+def test_findings_show_the_look_at_lengths():
+    runs = [
+        voc320_run(loss, 0.5, epochs=epochs, evaluate_every=epochs // 5)
+        for epochs in (60, 100)
+        for loss in ("iou", "iou:3")
+    ]
+    assert "## α = 1 and α = 3 by the length of training" in findings({"runs": runs})
+
+
+def test_the_page_of_findings_is_that_of_the_records():
+    root = RESULTS.parent
+    text = (root / "docs/findings.md").read_text(encoding="utf-8")
+    assert rendered(text, root) == text

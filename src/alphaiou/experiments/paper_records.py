@@ -90,6 +90,14 @@ def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellR
     return cells
 
 
+def with_found_seeds(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
+    """The grid with all seeds that any of its cells was run with; as it is if there are none."""
+    every = sorted({record["recipe"]["seed"] for record in records.values()})
+    cells = grid_scores(replace(grid, seeds=tuple(every)), records)
+    seeds = tuple(seed for seed in every if any(seed in own.runs for own in cells.values()))
+    return replace(grid, seeds=seeds or grid.seeds)
+
+
 def find_record(recipe: Recipe, records: Mapping[str, RunRecord]) -> RunRecord | None:
     """The record of a run, wherever it was made.
 

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from alphaiou.experiments.grid import Cell, Grid
+from alphaiou.experiments.paper_best import best_against_best
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import (
@@ -78,6 +79,7 @@ class PaperTable:
         columns: The scores that it has.
         rows: Its cells.
         notes: What has to be known about it, in sentences.
+        best: What is left of it with the best gain for each loss, in sentences.
     """
 
     name: str
@@ -85,15 +87,17 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...]
+    best: tuple[str, ...] = ()
 
-    def verdicts(self, columns: Sequence[str] = HEADLINES) -> list[str]:
-        """A sentence on every comparison of several seeds, a score at a time."""
-        return [
+    def verdicts(self) -> list[str]:
+        """A sentence on every comparison of several seeds, a score at a time, and on best gains."""
+        compared = [
             verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
-            for column in columns
+            for column in HEADLINES
             for row in self.rows
             if column in row.changes and row.changes[column].seeds > 1
         ]
+        return [*compared, *self.best]
 
 
 def paper_table(
@@ -109,7 +113,8 @@ def paper_table(
     found = grid_scores(grid, records)
     shown = tuple(columns) or _columns(grid.cells)
     rows = tuple(_row(found, label, shown) for label in found)
-    return PaperTable(grid.name, grid.title, shown, rows, _notes(grid, found, rows))
+    notes, best = _notes(grid, found, rows), tuple(best_against_best(found, HEADLINES))
+    return PaperTable(grid.name, grid.title, shown, rows, notes, best)
 
 
 @dataclass(frozen=True)

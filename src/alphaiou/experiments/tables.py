@@ -297,6 +297,12 @@ def _runs_table(record: Record) -> str:
     return runs_table(record)
 
 
+def _findings(record: Record) -> str:
+    from alphaiou.experiments.findings import findings  # which imports this module
+
+    return findings(record)
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "setup": setup_line,
     "losses": losses_table,
@@ -313,6 +319,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "evaluation": _evaluation_table,
     "compare-seeds": _seeds_table,
     "runs": _runs_table,
+    "findings": _findings,
     "index": lambda record: markdown(*index_lines(record), left=1),
     "training": lambda record: markdown(*training_lines(record), left=1),
     "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),

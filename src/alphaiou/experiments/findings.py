@@ -1,0 +1,91 @@
+"""What the committed runs say, as the sections of ``docs/findings.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from alphaiou.experiments.bench.record import Record
+from alphaiou.experiments.grid import Grid
+from alphaiou.experiments.paper import paper_grids
+from alphaiou.experiments.paper_exports import markdown_lines
+from alphaiou.experiments.paper_records import RunRecord, grid_scores, with_found_seeds
+from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_tables import paper_table
+
+#: The data set of the quick grids, by the name that it has in recipes.
+DATA = Path("voc320")
+#: What does not depend on the budget of epochs.
+ANY_BUDGET = "length"
+
+
+def findings(record: Record) -> str:
+    """Every table that has a comparison to show, and a sentence on each comparison.
+
+    Args:
+        record: A folder of runs, as ``read_record`` gives it.
+    """
+    records = {run["name"]: run for run in record["runs"]}
+    sections = [
+        f"## {epochs} epochs\n\n" + "\n\n".join(parts)
+        for epochs in _budgets(records.values())
+        if (parts := _sections(_grids(epochs, records), records))
+    ]
+    lengths = [with_found_seeds(paper_grids(quick_scale(DATA))[ANY_BUDGET], records)]
+    if len(_budgets(records.values())) > 1:
+        sections.append("\n\n".join(_sections(lengths, records, level="##")))
+    return "\n\n".join(sections)
+
+
+def _grids(epochs: int, records: Mapping[str, RunRecord]) -> list[Grid]:
+    """The grids at a budget, without those whose runs are all in an earlier one."""
+    chosen: list[Grid] = []
+    for grid in paper_grids(quick_scale(DATA, epochs)).values():
+        if grid.name != ANY_BUDGET:
+            chosen.append(with_found_seeds(_of_found_runs(grid, records), records))
+    names = [_names(grid, records) for grid in chosen]
+    return [
+        grid
+        for place, grid in enumerate(chosen)
+        if not any(names[place] <= earlier for earlier in names[:place])
+    ]
+
+
+def _of_found_runs(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
+    """The grid with the cells that were run at all."""
+    cells = grid_scores(with_found_seeds(grid, records), records)
+    return replace(grid, cells=tuple(own.cell for own in cells.values() if own.runs))
+
+
+def _names(grid: Grid, records: Mapping[str, RunRecord]) -> set[str]:
+    cells = grid_scores(grid, records)
+    return {record["name"] for own in cells.values() for record in own.runs.values()}
+
+
+def _sections(
+    grids: Iterable[Grid], records: Mapping[str, RunRecord], level: str = "###"
+) -> list[str]:
+    parts = []
+    for grid in grids:
+        table = paper_table(grid, records)
+        if not any(row.changes for row in table.rows):
+            continue
+        sentences = table.verdicts()
+        text = [f"{level} {table.title}", table.notes[0], markdown_lines(table)]
+        parts.append("\n\n".join([*text, *_listed(sentences)]))
+    return parts
+
+
+def _listed(sentences: Sequence[str]) -> list[str]:
+    return ["\n".join(f"- {sentence}" for sentence in sentences)] if sentences else []
+
+
+def _budgets(records: Iterable[RunRecord]) -> list[int]:
+    """The numbers of epochs of the runs of YOLOv5s, the one with the most runs first."""
+    counts: dict[int, int] = {}
+    for record in records:
+        if record["recipe"]["detector"] == "yolov5s":
+            epochs = record["recipe"]["epochs"]
+            counts[epochs] = counts.get(epochs, 0) + 1
+    return sorted(counts, key=lambda epochs: (-counts[epochs], epochs))
