@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss
+from alphaiou.data.augment import Augmentation
 from alphaiou.data.cache import build_cache
 from alphaiou.data.shapes import shapes_dataset
 from alphaiou.detectors import TargetBatch
@@ -103,6 +104,14 @@ def test_a_state_is_all_that_the_next_step_depends_on(name, cache):
     assert not torch.equal(one.parameters.values, before)
     assert_same_bits(one.state(), other.state())
     assert int(one.totals.failed_step) == -1
+
+
+@pytest.mark.parametrize(("name", "epochs"), [("faster_rcnn", 3), ("detr", 20)])
+def test_the_loss_falls(name, epochs, cache):
+    step = make_step(name, cache, augmentation=Augmentation.none(), epochs=epochs)
+    totals = [trained(step, epoch=epoch).totals.losses.sum().item() for epoch in range(epochs)]
+    assert totals[-1] < 0.9 * totals[0]
+    assert torch.equal(step.average.parameters.values, step.parameters.values), "ema_decay is 0"
 
 
 @every

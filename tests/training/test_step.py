@@ -128,6 +128,33 @@ def test_pieces_of_a_batch_add_up(cache):
     torch.testing.assert_close(both, alone[0] + alone[1], rtol=1e-4, atol=1e-6)
 
 
+def test_a_detector_that_cannot_be_recorded_is_launched(cache):
+    detector = build_detector("yolov5n", 12)
+    detector.capturable = False
+    batches = CachedBatches(cache, recipe(), slots=128, processes=ALONE, device=CPU)
+    step = TrainingStep(
+        detector,
+        batches,
+        recipe(),
+        steps_per_epoch=batches.steps,
+        processes=ALONE,
+        options=StepOptions(capture=True),
+    )
+    step.record()
+    assert trained(step).totals.losses.sum() > 0
+
+
+def test_a_gradient_is_clipped(cache):
+    how = Optimisation(clip_norm=0.01)
+    step = trained(make_step(cache, recipe(optimisation=how)), steps=1)
+    # Weights decay after that.
+    without = step.gradient.clone()
+    decayed = step.optimiser.decayed
+    decay = how.scaled_decay(step.recipe.batch_size)
+    without[:decayed] -= decay * step.parameters.values[:decayed]
+    assert without.norm().item() == pytest.approx(0.01, rel=1e-3)
+
+
 def test_a_scheduled_alpha_moves(cache):
     loss = AlphaIoULoss("iou", AlphaSchedule(1.0, 3.0))
     scheduled = recipe(alpha_schedule=AlphaSchedule(1.0, 3.0))
