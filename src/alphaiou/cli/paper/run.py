@@ -1,0 +1,120 @@
+"""``alphaiou paper run``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from alphaiou.cli.paper.list import RESULTS, RUNS
+from alphaiou.cli.paper.options import GridOptions, chosen_grids, scale_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from alphaiou.experiments.grid import Grid
+    from alphaiou.experiments.grid_runner import GridResult
+
+
+@dataclass(frozen=True)
+class PaperRun(GridOptions):
+    """Compute the runs of tables and figures, then write tables and report.
+
+    Run again, what is finished is not repeated, and what was stopped goes on.
+    A run that fails does not stop the others.
+
+    Without data: alphaiou paper run table1 --quick, minutes on two cores.
+    """
+
+    grids: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="GRID [GRID ...]")
+    ] = ()
+    """Names from alphaiou paper list, such as table1."""
+
+    out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = RUNS
+    """Folder for the runs and the report."""
+
+    results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = (RESULTS,)
+    """Folders with records of runs that need not be computed again."""
+
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
+    """Runs at a time: on each GPU, one unless given; or on the processor, one a core."""
+
+    minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
+    """Begin no run that, as long as the longest so far, would not end in this time."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute."""
+
+    ray: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS")] = None
+    """A Ray cluster to compute on: HOST:PORT, or auto for the one of this machine."""
+
+
+def run_paper_run(command: PaperRun) -> int:
+    """Compute, then say what came of it."""
+    from rich.console import Console
+
+    from alphaiou.cli import UsageError
+    from alphaiou.cli.paper.progress import GridProgress
+    from alphaiou.experiments.grid_runner import run_grid
+    from alphaiou.training.fit import Execution
+
+    if not command.grids:
+        raise UsageError("which grids? alphaiou paper list names them, such as table1")
+    if command.workers is not None and command.workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {command.workers}")
+    scale, grids = scale_of(command), chosen_grids(command.grids, command)
+    if not (command.quick or scale.places):
+        raise UsageError(
+            "--data PATH is the VOC devkit, --coco PATH is COCO; --quick needs neither"
+        )
+    console = Console()
+    for line in dict.fromkeys(sentence for grid in grids for sentence in grid.differs):
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
+    with GridProgress(console) as progress:
+        result = run_grid(
+            grids,
+            command.out,
+            data=scale.places,
+            earlier=command.results,
+            execution=Execution(device=command.device),
+            workers=command.workers,
+            ray=command.ray,
+            seconds=None if command.minutes is None else 60 * command.minutes,
+            report=progress.report(),
+        )
+    _write_report(grids, command, console)
+    return _conclude(result, command, console)
+
+
+def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
+    from alphaiou.experiments.paper_report import write_paper_report
+
+    folders = (command.out, *command.results)
+    path = write_paper_report(grids, folders, command.out / "report.html")
+    console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _conclude(result: GridResult, command: PaperRun, console: Console) -> int:
+    """Failures at the end, where they are seen."""
+    for run, error in result.failed:
+        console.print(f"failed: {run.label}: {error}", highlight=False, markup=False)
+    if result.left:
+        rest = f"{len(result.left)} runs were not begun, such as {result.left[0].label}"
+        console.print(f"{rest}: {_why_left(result, command)}", highlight=False, soft_wrap=True)
+    records = f"{len(result.records)} records below {command.out}"
+    console.print(records, highlight=False, soft_wrap=True)
+    return 1 if result.failed else 0
+
+
+def _why_left(result: GridResult, command: PaperRun) -> str:
+    missing = {run.recipe.data.path for run in result.left} - set(scale_of(command).places)
+    options = {"voc": "--data", "coco": "--coco"}
+    asked = [options[name] for name in sorted(missing) if name in options]
+    if asked and not command.quick:
+        return f"their data are given with {' and '.join(asked)}"
+    return "the same command goes on with them"

@@ -1,0 +1,215 @@
+"""Grids run: what is finished is not run again, and a run that fails does not stop the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from alphaiou.data.layouts import SHAPES_WORD
+from alphaiou.data.problems import DataError
+from alphaiou.experiments.detection_pictures import FINDINGS
+from alphaiou.experiments.grid import Grid
+from alphaiou.experiments.paper_records import record_paths
+from alphaiou.experiments.worker_pool import Ended, Job, WorkerPool, seats_for
+from alphaiou.training.fit import Execution, Report
+from alphaiou.training.processes import device_kind
+from alphaiou.training.recipe import Recipe, recipe_hash
+from alphaiou.training.settle import settle
+
+#: The folder below that of the runs with a link to every data set, by its name in recipes: a
+#: record says what a run was, and not where somebody keeps the images.
+DATA_LINKS = "data"
+#: A run whose process is ended from outside is begun once more.
+TRIES = 2
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that some grids need.
+
+    Attributes:
+        name: The hash of its recipe.
+        label: What to call it: the first grid that needs it, its row there, and its seed.
+        recipe: What is run.
+        pictures: Whether a grid needs what the detector finds as well.
+    """
+
+    name: str
+    label: str
+    recipe: Recipe
+    pictures: bool = False
+
+
+@dataclass(frozen=True)
+class GridResult:
+    """What became of the runs of some grids.
+
+    Attributes:
+        records: The record of every run that is finished, by its name.
+        failed: The runs that failed, and why.
+        left: The runs that were not begun: their data are not here, or the time was over.
+    """
+
+    records: Mapping[str, Path]
+    failed: Sequence[tuple[PlannedRun, Exception]] = ()
+    left: Sequence[PlannedRun] = ()
+
+
+@dataclass(frozen=True)
+class GridReport:
+    """Who is told what the runs of a grid do; by default nobody.
+
+    Attributes:
+        planned: Is told once which runs are to be computed, and how many are finished.
+        run: Gives who is told what one run does.
+        ended: Is told when one has ended, and why if it failed.
+    """
+
+    planned: Callable[[Sequence[PlannedRun], int], None] = lambda _runs, _finished: None
+    run: Callable[[PlannedRun], Report] = lambda _: Report()
+    ended: Callable[[PlannedRun, Exception | None], None] = lambda _run, _error: None
+
+
+@dataclass
+class _Clock:
+    """How much time is left for runs that are not begun."""
+
+    seconds: float | None
+    start: float = field(default_factory=time.monotonic)
+    begun: dict[int, float] = field(default_factory=dict)
+    longest: float = 0.0
+
+    def may_start(self) -> bool:
+        """Whether a run as long as the longest so far would end in time."""
+        used = time.monotonic() - self.start
+        return self.seconds is None or used + self.longest <= self.seconds
+
+    def begin(self, number: int) -> None:
+        self.begun[number] = time.monotonic()
+
+    def end(self, number: int) -> None:
+        self.longest = max(self.longest, time.monotonic() - self.begun[number])
+
+
+def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]:
+    """Every run of some grids once, in their order."""
+    runs: dict[str, PlannedRun] = {}
+    for grid in grids:
+        for cell, seeded in grid.recipes():
+            recipe = settle(seeded, device)
+            name = recipe_hash(recipe)
+            label = f"{grid.name}: {cell.label}, seed {recipe.seed}"
+            known = runs.get(name, PlannedRun(name, label, recipe))
+            pictures = known.pictures or grid.pictures
+            runs[name] = PlannedRun(name, known.label, recipe, pictures)
+    return list(runs.values())
+
+
+def run_grid(
+    grids: Iterable[Grid],
+    folder: Path,
+    *,
+    data: Mapping[str, Path] | None = None,
+    earlier: Sequence[Path] = (),
+    execution: Execution = Execution(),  # noqa: B008
+    workers: int | None = None,
+    ray: str | None = None,
+    seconds: float | None = None,
+    report: GridReport = GridReport(),  # noqa: B008
+) -> GridResult:
+    """Compute the runs of some grids that are not finished.
+
+    Stopped and called again, it goes on where it was. A program that calls it must keep its own
+    start under ``if __name__ == "__main__"``: runs are processes of their own.
+
+    Args:
+        grids: What is wanted.
+        folder: Each run is kept in its own folder under this one.
+        data: Where the data sets are, by their names in recipes.
+        earlier: Folders with records of runs that need not be computed again.
+        execution: How each run is computed.
+        workers: Runs at a time: on each GPU, one unless given; or on the processor, one a core.
+        ray: The address of a Ray cluster to run them on, rather than on this machine.
+        seconds: No run is begun that, as long as the longest so far, would end after this time.
+        report: Who is told.
+
+    Raises:
+        DataError: A data set is not where it is said to be.
+    """
+    folder, data = folder.absolute(), data or {}
+    device = device_kind(execution.device) if ray is None else "cpu"
+    runs = planned_runs(grids, device)
+    there = record_paths([folder, *earlier])
+    todo = [run for run in runs if not _is_finished(run, there, folder)]
+    here = [run for run in todo if _is_reachable(run, data)]
+    report.planned(here, len(runs) - len(todo))
+    jobs = [Job(run.recipe, folder, link_data(data, folder), run.pictures) for run in here]
+    clock = _Clock(seconds)
+
+    def listener(number: int) -> Report:
+        clock.begin(number)
+        return report.run(here[number])
+
+    pool: Pool
+    if ray is None:
+        seats = seats_for(device, len(jobs), workers)
+        pool = WorkerPool(jobs, seats, execution, listener, clock.may_start, TRIES)
+    else:
+        from alphaiou.experiments.ray_grid import RayPool
+
+        pool = RayPool(jobs, ray, data, execution, listener, workers or 1)
+    failed: dict[str, Exception] = {}
+    begun = set()
+    for number, error in pool.run():
+        clock.end(number)
+        begun.add(here[number].name)
+        report.ended(here[number], error)
+        if error is not None:
+            failed[here[number].name] = error
+    records = record_paths([folder, *earlier])
+    return GridResult(
+        {run.name: records[run.name] for run in runs if run.name in records},
+        [(run, failed[run.name]) for run in todo if run.name in failed],
+        [run for run in todo if run.name not in begun],
+    )
+
+
+class Pool(Protocol):
+    """Who computes the runs."""
+
+    def run(self) -> Iterator[Ended]:
+        """Compute them, and say of each that it has ended."""
+
+
+def link_data(places: Mapping[str, Path], folder: Path) -> Path:
+    """A folder with links to data sets, in which recipes find them by their names.
+
+    Raises:
+        DataError: A data set is not there.
+    """
+    links = folder / DATA_LINKS
+    links.mkdir(parents=True, exist_ok=True)
+    for name, path in places.items():
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder")
+        link = links / name
+        if link.resolve() != path.resolve():
+            link.unlink(missing_ok=True)
+            link.symlink_to(path.resolve())
+    return links
+
+
+def _is_finished(run: PlannedRun, records: Mapping[str, Path], folder: Path) -> bool:
+    if run.name not in records:
+        return False
+    # What a committed record lacks cannot be had without the weights.
+    own = records[run.name].parent == folder / run.name
+    return not (run.pictures and own) or (folder / run.name / FINDINGS).exists()
+
+
+def _is_reachable(run: PlannedRun, data: Mapping[str, Path]) -> bool:
+    path = run.recipe.data.path
+    return path in data or bool(SHAPES_WORD.fullmatch(path)) or Path(path).is_absolute()
