@@ -197,6 +197,23 @@ def test_the_default_is_the_paper_question():
     assert first.data.path == Compare().data
 
 
+@pytest.mark.parametrize(
+    ("detector", "optimiser", "gain"),
+    [("fasterrcnn_r50_fpn", "sgd", 10.0), ("detr_r50", "adamw", 2.0)],
+)
+def test_other_detectors_are_trained_their_own_way(detector, optimiser, gain):
+    settings = CompareSettings(detector=detector, epochs=7)
+    first, second = compare_recipes([LossSpec("iou"), LossSpec("iou", 3.0)], settings)
+    assert asdict(replace(second, loss=first.loss)) == asdict(first)
+    assert (first.detector, first.optimisation.optimiser, first.box_gain) == (
+        detector,
+        optimiser,
+        gain,
+    )
+    assert (first.image_size, first.epochs, first.backbone_weights) == (64, 7, "none")
+    assert first.optimisation.schedule == "cosine"
+
+
 def test_splits_of_sets_without_val(tmp_path):
     for split in ("train", "test"):
         write_coco(shapes_index(split, size=64, length=2), tmp_path / "two", images="copy")

@@ -171,7 +171,7 @@ def test_the_recipe_chooses_the_optimiser():
     assert isinstance(default, SGD)
     assert default.nesterov
     assert (default.weight_decay, default.decayed) == (1e-3, flat.decayed)
-    how = Optimisation(optimiser="adamw", decay="all", decay_batch=None)
+    how = Optimisation(optimiser="adamw", decay="all", decay_batch=None, warmup_bias_lr=0.0)
     other = make_optimiser(Recipe(batch_size=128, optimisation=how), detector, flat)
     assert isinstance(other, AdamW)
     assert (other.weight_decay, other.decayed) == (5e-4, flat.values.numel())

@@ -88,13 +88,14 @@ def test_every_field_of_the_parts_changes_the_hash():
         "warmup_momentum": 0.5,
         "ema_decay": 0.5,
     }
-    steps = Optimisation(schedule="steps")
+    steps = Optimisation(schedule="steps", warmup_bias_lr=0.0)
     found = [recipe_hash(Recipe()), recipe_hash(Recipe(optimisation=steps))]
+    others |= {"drops": (3,), "warmup_bias_lr": 0.001}
     for one in fields(Optimisation):
         if one.name == "schedule":
             continue
-        value = (3,) if one.name == "drops" else others.get(one.name, getattr(steps, one.name))
-        if one.name not in (*others, "drops"):
+        value = others.get(one.name, getattr(steps, one.name))
+        if one.name not in others:
             value += 1
         found.append(recipe_hash(Recipe(optimisation=replace(steps, **{one.name: value}))))
     assert len(set(found)) == len(fields(Optimisation)) + 1
@@ -185,6 +186,7 @@ def test_values_out_of_range_are_refused(change, message):
         (Optimisation, {"decay": "none"}, "optimisation.decay must be one of"),
         (Optimisation, {"decay_batch": 0}, "optimisation.decay_batch must be at least 1"),
         (Optimisation, {"clip_norm": -1.0}, "optimisation.clip_norm must be at least 0"),
+        (Optimisation, {"optimiser": "adamw"}, "warmup_bias_lr must be at most optimisation.lr"),
         (Optimisation, {"drops": (3,)}, "optimisation.drops needs optimisation.schedule='steps'"),
         (Optimisation, {"drops": (3, 2), "schedule": "steps"}, "rising order, got \\(3, 2\\)"),
         (Optimisation, {"drops": (0,), "schedule": "steps"}, "epochs from 1"),

@@ -71,6 +71,11 @@ class Optimisation:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"optimisation.{name} must be at least 1, got {value}")
+        if self.optimiser == "adamw" and self.warmup_bias_lr > self.lr:
+            raise ValueError(
+                "optimisation.warmup_bias_lr must be at most optimisation.lr with adamw, got "
+                f"{self.warmup_bias_lr} and {self.lr}; take 0"
+            )
         self._check_drops()
 
     def _check_drops(self) -> None:
