@@ -172,7 +172,7 @@ def test_grids_without_runs_are_named(folder):
 def test_it_depends_on_the_records_alone(folder, tmp_path):
     first = write_paper_report([table1()], [folder], tmp_path / "a")
     second = write_paper_report([table1()], [folder], tmp_path / "b/other.html")
-    assert first.name == "paper.html"
+    assert first.name == "report.html"
     assert first.read_bytes() == second.read_bytes()
 
 

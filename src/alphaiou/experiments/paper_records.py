@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,11 +111,17 @@ def find_record(recipe: Recipe, records: Mapping[str, RunRecord]) -> RunRecord |
 def _by_question(records: Iterable[RunRecord]) -> dict[str, list[tuple[Recipe, RunRecord]]]:
     known: dict[str, list[tuple[Recipe, RunRecord]]] = {}
     for record in records:
-        recipe = recipe_from(record["recipe"])
+        recipe = _recipe(json.dumps(record["recipe"]))
         known.setdefault(_question(recipe), []).append((recipe, record))
     return known
 
 
+@cache  # the same records and recipes are asked about for every table and chart
+def _recipe(text: str) -> Recipe:
+    return recipe_from(json.loads(text))
+
+
+@cache
 def _question(recipe: Recipe) -> str:
     """A name for all runs that are the same but for what ``auto`` may become."""
     place = Path(recipe.data.path).name

@@ -25,7 +25,7 @@ from alphaiou.experiments.paper_tables import Line, PaperTable, paper_table, tab
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.training.checkpoint import write_whole
 
-PAGE = "paper.html"
+PAGE = "report.html"
 TITLE = "The paper, run again"
 CHARTS = ("ap50", "map", "map75_95", "ap95")
 #: Losses that are shown side by side in pictures.
@@ -38,7 +38,7 @@ def write_paper_report(grids: Iterable[Grid], folders: Iterable[Path], out: Path
     Args:
         grids: What to show; those without any record are named at the end.
         folders: Where the records are; pictures are shown where they lie beside them.
-        out: The folder to write ``paper.html`` to, or a file that ends in ``.html``.
+        out: The folder to write ``report.html`` to, or a file that ends in ``.html``.
 
     Returns:
         The file.
