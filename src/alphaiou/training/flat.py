@@ -121,8 +121,8 @@ def _channels_last(piece: Tensor, shape: torch.Size) -> Tensor:
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
     """The buffers that are averaged with the weights: the statistics of batch norms."""
-    # Averaging what never moves would only add up errors of rounding: frozen norms, and constants
-    # that are not even saved.
+    # An average of what never moves would only round it: frozen norms, and constants that are not
+    # even saved.
     frozen = (
         id(buffer)
         for module in model.modules()
