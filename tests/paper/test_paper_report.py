@@ -169,6 +169,16 @@ def test_grids_without_runs_are_named(folder):
     Checked(paper_page([other], {}, {}))
 
 
+def test_runs_that_were_shown_are_not_shown_again(folder):
+    records, paths = load_records([folder]), record_paths([folder])
+    again = replace(table1(), name="curves", title="The same as curves", place="a figure")
+    text = paper_page([table1(), again], records, paths)
+    Checked(text)
+    assert text.count('<table class="paper">') == 1
+    assert "In the paper: a figure" in text
+    assert '<a href="#table1">Table 1' in text.partition('id="curves"')[2]
+
+
 def test_it_depends_on_the_records_alone(folder, tmp_path):
     first = write_paper_report([table1()], [folder], tmp_path / "a")
     second = write_paper_report([table1()], [folder], tmp_path / "b/other.html")

@@ -127,6 +127,14 @@ def test_means_and_changes_are_those_of_the_records():
     assert powered.published_changes["map75_95"] == pytest.approx(0.0619, abs=5e-5)
 
 
+def test_cells_without_any_number_have_no_line():
+    grid = gain_grid(seeds=(0,))
+    first = next(iter(records_of(grid).items()))
+    table = paper_table(grid, dict([first]))
+    assert [line.name for line in table_lines(table)] == [grid.cells[0].label]
+    assert "7 of 8 runs are missing" in " ".join(table.notes)
+
+
 def test_changes_that_seeds_do_not_decide_are_marked():
     grid = table1()
     recipes = [replace(c.recipe, seed=s) for c in grid.cells for s in range(3)]

@@ -21,6 +21,7 @@ from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.style import FULL_WIDTH, panel_title, save_figure
 
 PANELS = ("ap50", "map75_95", "ap95")
+MOST_BARS = 6  # beside one another, so that they can be told apart
 LEGEND_LETTERS = 105  # across a figure
 
 
@@ -37,12 +38,12 @@ def save_plots(
     """
     cells = grid_scores(grid, records)
     drawings: dict[str, Callable[[], Figure]] = {}
-    if any(curves(cells, PANELS[0]).values()):
+    if len(list(filter(None, curves(cells, PANELS[0]).values()))) > 1:
         drawings["curves"] = partial(curves_figure, cells)
     for sweep in sweeps_of(cells):
         drawings[sweep.name] = partial(sweep_figure, cells, sweep)
     seen = seen_runs(cells, paths)
-    if seen:
+    if 0 < len(seen) <= MOST_BARS:
         drawings["ious"] = partial(reached_figure, seen)
     return [
         path
@@ -94,7 +95,7 @@ def reached_figure(seen: Mapping[str, Sequence[ComparedRun]]) -> Figure:
     axes.set_xticks(places, [f"{threshold:g}".lstrip("0") for threshold in thresholds])
     axes.grid(False, axis="x")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set(xlabel="IoU at least", ylabel="objects found, of each its best detection")
+    axes.set(xlabel="IoU at least", ylabel="objects found")
     _legend(figure, axes)
     return figure
 

@@ -71,12 +71,24 @@ def paper_page(
     body = "\n".join(
         (
             _head([grid for grid, _ in shown], len(names)),
-            *(_section(grid, cells, records, paths) for grid, cells in shown),
+            *(
+                _section(grid, cells, records, paths, shown_in=_earlier(place, shown))
+                for place, (grid, cells) in enumerate(shown)
+            ),
             environment([records[name] for name in sorted(names)]),
             _absent(absent),
         )
     )
     return _framed(body)
+
+
+def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, CellRuns]]]) -> Grid | None:
+    """The first grid that has all the runs of a later one; none where there is no such grid."""
+    own = {record["name"] for record in _runs(shown[place][1])}
+    for grid, cells in shown[:place]:
+        if own <= {record["name"] for record in _runs(cells)}:
+            return grid
+    return None
 
 
 def _runs(cells: Mapping[str, CellRuns]) -> list[RunRecord]:
@@ -96,7 +108,8 @@ def _framed(body: str) -> str:
 
 def _head(grids: Sequence[Grid], runs: int) -> str:
     counted = (
-        f"{len(grids)} table{'s' * (len(grids) != 1)} from {runs} finished run{'s' * (runs != 1)}."
+        f"{runs} finished run{'s' * (runs != 1)}, which {len(grids)} of the paper’s tables and "
+        "figures and of the controls beside them need."
     )
     how = (
         "Each row is the mean over its seeds; each change is paired by seed and has its 95 % "
@@ -112,12 +125,18 @@ def _section(
     cells: Mapping[str, CellRuns],
     records: Mapping[str, RunRecord],
     paths: Mapping[str, Path],
+    shown_in: Grid | None,
 ) -> str:
+    heading = tag("h2", escape(grid.title))
+    heading += tag("p", escape(f"In the paper: {grid.place}"), class_="place") * bool(grid.place)
+    if shown_in is not None:
+        link = tag("a", escape(shown_in.title), href=f"#{shown_in.name}")
+        same = tag("p", f"Its runs so far are all among those of {link}.")
+        return tag("section", heading, same, id=grid.name)
     table = paper_table(grid, records)
     return tag(
         "section",
-        tag("h2", escape(grid.title)),
-        tag("p", escape(grid.place), class_="place") if grid.place else "",
+        heading,
         _table(table),
         _sentences(table.verdicts()),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),

@@ -133,8 +133,12 @@ class Line:
 
 
 def table_lines(table: PaperTable) -> list[Line]:
-    """What is printed, cell by cell: the means, the change, and what the paper says of both."""
-    return [line for row in table.rows for line in _lines(row, table.columns)]
+    """What is printed, cell by cell: the means, the change, and what the paper says of both.
+
+    A cell without runs and without published numbers has no line; the notes count it.
+    """
+    rows = (row for row in table.rows if row.seeds or row.published)
+    return [line for row in rows for line in _lines(row, table.columns)]
 
 
 def change_text(change: PairedChange | None) -> str:

@@ -29,7 +29,7 @@ class RecordOptions:
     data: Annotated[Path | None, tyro.conf.arg(metavar="DATASET")] = None
     """The data set of quick runs; the one with the most records unless given."""
 
-    epochs: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    epochs: Annotated[int | None, tyro.conf.arg(metavar="EPOCHS")] = None
     """The epochs of quick runs; those with the most records unless given."""
 
 
