@@ -169,8 +169,11 @@ def detection_calls():
     import torch
 
     from alphaiou.data.shapes import shapes_dataset
+    from alphaiou import AlphaIoULoss
     from alphaiou.detectors import build_detector
     from alphaiou.detectors.anchors import best_possible_recall, fit_anchors
+    from alphaiou.detectors.detr import detr
+    from alphaiou.detectors.faster_rcnn import faster_rcnn
     from alphaiou.metrics import RULES, DetectionScores, counts_above, detection_ious
 
     dataset = shapes_dataset("val", size=64, length=4)
@@ -190,9 +193,28 @@ def detection_calls():
     def detector(**options):
         return build_detector("yolov5n", len(dataset.index.classes), **options)
 
-    def train(objectness):
-        losses = detector(objectness=objectness)(list(images), list(targets))
+    def learn(model):
+        losses = model(list(images), list(targets))
         torch.stack(list(losses.values())).sum().backward()
+
+    def train(objectness):
+        learn(detector(objectness=objectness))
+
+    def small_rcnn(loss):
+        return faster_rcnn(
+            len(dataset.index.classes),
+            loss,
+            backbone="resnet18",
+            head_width=16,
+            image_size=200,
+            pre_nms=50,
+            post_nms=40,
+            roi_samples=32,
+        )
+
+    def small_detr():
+        layers = {"encoder_layers": 1, "decoder_layers": 2}
+        return detr(len(dataset.index.classes), AlphaIoULoss("diou"), queries=12, **layers)
 
     sides = torch.rand(30, 2) * 60 + 4
     return {
@@ -202,6 +224,11 @@ def detection_calls():
         "train": partial(train, "iou"),
         "train similarity": partial(train, "similarity"),
         "detect": lambda: detector().eval()(list(images)),
+        "Faster R-CNN, deltas": lambda: learn(small_rcnn("l1")),
+        "Faster R-CNN, boxes": lambda: learn(small_rcnn(AlphaIoULoss("giou"))),
+        "Faster R-CNN detects": lambda: small_rcnn("l1").eval()(list(images)),
+        "DETR": lambda: learn(small_detr()),
+        "DETR detects": lambda: small_detr().eval()(list(images)),
         "anchors": lambda: best_possible_recall(sides, fit_anchors(sides, torch.ones(3, 3, 2))),
     }
 
@@ -272,7 +299,7 @@ def test_every_module_with_shapes_is_hooked():
 
 
 @pytest.mark.parametrize(
-    ("group", "least"), [("calls", 80), ("data_calls", 12), ("detection_calls", 9)]
+    ("group", "least"), [("calls", 80), ("data_calls", 12), ("detection_calls", 14)]
 )
 def test_right_shapes_pass(outcomes, group, least):
     assert len(outcomes[group]) > least
