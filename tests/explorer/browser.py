@@ -13,6 +13,11 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 # The browser reads its commands from descriptor 3 and answers on 4.
 LAUNCH = "import os, sys; os.dup2({0}, 3); os.dup2({1}, 4); os.execv(sys.argv[1], sys.argv[1:])"
 
+LOADED = """
+    new Promise((done) =>
+        document.readyState === "complete" ? done() : addEventListener("load", done))
+"""
+
 
 class Browser:
     """One page; what the console said as an error is in `errors`."""
@@ -63,9 +68,13 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme, still])
         self.errors.clear()
         self.call("Page.navigate", url=path.as_uri())
+        self.evaluate(LOADED)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until what waits for a frame has been drawn."""
         self.evaluate(
-            "new Promise((done) => document.readyState === 'complete' ? done()"
-            " : addEventListener('load', done))"
+            "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
         )
 
     def evaluate(self, expression: str) -> object:

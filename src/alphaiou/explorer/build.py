@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from alphaiou.experiments.paper_records import load_records
 from alphaiou.explorer.page import explorer_page
-from alphaiou.explorer.results import read_runs, summarise
+from alphaiou.explorer.results import summarise
 
 RECORDS = Path("results/voc320")
 RESULTS = Path("src/alphaiou/explorer/parts/results.json")
@@ -21,7 +22,7 @@ PAGE = Path("docs/explorer.html")
 
 def built(root: Path) -> dict[Path, str]:
     """The files that are made from others, and what they should hold."""
-    results = summarise(read_runs(root / RECORDS))
+    results = summarise(load_records([root / RECORDS]).values())
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     return {root / RESULTS: text, root / PAGE: explorer_page(results)}
 

@@ -78,7 +78,7 @@ function drawArena(canvas, descent, name) {
   context.stroke();
   const outline = ([cx, cy, w, h]) => context.strokeRect(cx - w / 2, cy - h / 2, w, h);
   context.strokeStyle = colour(name);
-  // A step without a common factor with 343 shows every area, ratio and point.
+  // 11, 34 or 114: without a factor in common with 7, it meets every area, ratio and target.
   const stride = Math.max(Math.floor(descent.boxes.length / SHOWN_BOXES), 1);
   for (let i = 0; i < descent.boxes.length; i += stride) {
     context.globalAlpha = 0.25 + 0.6 * descent.losses[i].iou;
@@ -93,7 +93,7 @@ function drawArena(canvas, descent, name) {
 }
 
 function drawShares() {
-  const head = ["", ...SHARE_THRESHOLDS.map((t) => `IoU over ${t}`), "mean IoU", "mean error"];
+  const head = ["loss", ...SHARE_THRESHOLDS.map((t) => `IoU > ${t}`), "mean IoU", "mean error"];
   const rows = [[play.own, "own-name"], [play.rival, "rival-name"]].map(([descent, name]) => [
     byId(name).textContent,
     ...SHARE_THRESHOLDS.map((threshold) => percent(descent.shareAbove(threshold))),

@@ -1,70 +1,127 @@
 // The records of trainings: scores, what α changes, and how sure that is.
 
-const SCORE_COLUMNS = { ap50: "AP50", ap75: "AP75", ap85: "AP85", ap95: "AP95", map: "mAP", map75_95: "mAP75:95" };
-const THRESHOLDS = [50, 55, 60, 65, 70, 75, 80, 85, 90, 95];
-const SERIES = 7;
+const SCORE_COLUMNS = {
+  ap50: "AP50",
+  ap75: "AP75",
+  ap85: "AP85",
+  ap95: "AP95",
+  map: "mAP",
+  map75_95: "mAP75:95",
+};
+const AP_THRESHOLDS = [50, 55, 60, 65, 70, 75, 80, 85, 90, 95];
+const COLOURS = 7;
 
-const points = (share) => (100 * share).toFixed(2);
+const scoreText = (share) => (100 * share).toFixed(2);
 const signed = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(2)}`;
 
 /** A change with its interval where several seeds give one. */
 const changeText = ({ mean, low, high }) =>
   signed(mean) + (low === null ? "" : ` (${signed(low)} to ${signed(high)})`);
 
+/** A colour of its own for each line, and dashes once the colours are used up. */
+const seriesStyle = (i) => `s${i % COLOURS}${i < COLOURS ? "" : " dashed"}`;
+
 function drawResults() {
   const setting = DATA.results[Number(byId("setting").value)];
   if (!setting) {
-    byId("result-note").textContent = "There are no records of trainings in this copy of the page.";
+    byId("result-note").textContent = "This copy of the page came without records of trainings.";
     return;
   }
   byId("result-note").textContent = `${setting.title}. ${seedText(setting.runs)}`;
-  const rows = [];
-  const styles = [];
-  for (const { name, seeds, scores, changes } of setting.runs) {
-    rows.push([name, String(seeds), ...Object.keys(SCORE_COLUMNS).map((c) => points(scores[c]))]);
-    styles.push("");
-    if (!changes) continue;
-    rows.push(["– change", "", ...Object.keys(SCORE_COLUMNS).map((c) => changeText(changes[c]))]);
-    styles.push("change");
-  }
-  fillTable(byId("scores"), ["loss", "seeds", ...Object.values(SCORE_COLUMNS)], rows, styles);
-  drawChanges(setting.runs.filter(({ changes }) => changes).slice(0, SERIES));
+  drawScores(setting.runs);
+  drawChanges(changedRuns(setting.runs));
+  drawSweep(setting.runs);
 }
 
-/** How much the number of seeds can say. */
+/** How much the seeds can say. */
 function seedText(runs) {
-  const fewest = Math.min(...runs.map(({ seeds }) => seeds));
-  if (fewest === 1) return "Where there is one seed there is no interval: it decides nothing small.";
-  return "In brackets: 95% intervals of the mean change (Student's t over the seeds).";
+  const seeds = runs.map((run) => run.seeds);
+  const one = "One seed gives no interval, and decides nothing small.";
+  const several = "In brackets: 95% intervals of the mean change (Student's t over the seeds).";
+  return [Math.max(...seeds) > 1 ? several : "", Math.min(...seeds) === 1 ? one : ""].join(" ").trim();
+}
+
+function drawScores(runs) {
+  const columns = Object.keys(SCORE_COLUMNS);
+  const rows = runs.flatMap(({ name, seeds, scores, changes }) => [
+    [name, String(seeds), ...columns.map((column) => scoreText(scores[column]))],
+    ...(changes ? [["– change", "", ...columns.map((column) => changeText(changes[column]))]] : []),
+  ]);
+  const styles = rows.map(([name]) => (name === "– change" ? "change" : ""));
+  fillTable(byId("scores"), ["loss", "seeds", ...Object.values(SCORE_COLUMNS)], rows, styles);
+}
+
+/** The runs with a baseline; of the chosen kind alone where all would be too many to tell apart. */
+function changedRuns(runs) {
+  const changed = runs.filter(({ changes }) => changes);
+  if (changed.length <= COLOURS) return changed;
+  const own = changed.filter(({ kind }) => kind === state.kind);
+  return own.length ? own : changed.filter(({ kind }) => kind === changed[0].kind);
+}
+
+/** An axis, in percent, that holds all changes and zero. */
+function changeAxis(changes) {
+  const ends = changes.flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean, 0]);
+  const [low, high] = [100 * Math.min(...ends), 100 * Math.max(...ends)];
+  const margin = 0.07 * (high - low || 1);
+  return { low: low - margin, high: high + margin };
+}
+
+/** Lines, points and whiskers of changes: a line for each list of [x, change]. */
+function changeMarks(lists) {
+  const points = lists.flatMap((list, i) => list.map(([x, change]) => ({ x, change, style: seriesStyle(i) })));
+  return {
+    lines: lists.map((list, i) =>
+      ({ points: list.map(([x, { mean }]) => [x, 100 * mean]), style: seriesStyle(i) })),
+    dots: points.map(({ x, change, style }) => ({ at: [x, 100 * change.mean], style })),
+    whiskers: points.filter(({ change }) => change.low !== null).map(({ x, change, style }) =>
+      ({ at: x, low: 100 * change.low, high: 100 * change.high, style })),
+  };
+}
+
+function drawLegend(id, names) {
+  byId(id).replaceChildren(
+    ...names.map((name, i) => htmlElement("span", name, { class: `key ${seriesStyle(i)}` })));
 }
 
 function drawChanges(runs) {
-  const at = ({ changes }, threshold) => changes[`ap${threshold}`];
-  const all = runs.flatMap((run) => THRESHOLDS.map((t) => at(run, t)));
-  const ends = all.flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean, 0]);
-  const span = Math.max(...ends) - Math.min(...ends) || 0.01;
-  const y = { low: 100 * (Math.min(...ends) - 0.06 * span), high: 100 * (Math.max(...ends) + 0.06 * span) };
+  const lists = runs.map(({ changes }) => AP_THRESHOLDS.map((t) => [t, changes[`ap${t}`]]));
+  const marks = changeMarks(lists);
+  const [low, high] = [48, 97];
   drawChart(byId("chart-change"), {
     label: "Change of AP against the IoU threshold, in points",
-    x: { low: 48, high: 97, label: "IoU threshold of the AP, %" },
-    y,
-    lines: [
-      { points: [[48, 0], [97, 0]], style: "plain" },
-      ...runs.map((run, i) =>
-        ({ points: THRESHOLDS.map((t) => [t, 100 * at(run, t).mean]), style: `s${i}` })),
-    ],
-    dots: runs.flatMap((run, i) =>
-      THRESHOLDS.map((t) => ({ at: [t, 100 * at(run, t).mean], style: `s${i}` }))),
-    whiskers: runs.flatMap((run, i) =>
-      THRESHOLDS.filter((t) => at(run, t).low !== null).map((t) =>
-        ({ at: t, low: 100 * at(run, t).low, high: 100 * at(run, t).high, style: `s${i}` }))),
+    x: { low, high, label: "IoU threshold of the AP, %" },
+    y: changeAxis(lists.flat().map(([, change]) => change)),
+    ...marks,
+    lines: [{ points: [[low, 0], [high, 0]], style: "plain" }, ...marks.lines],
   });
-  byId("change-legend").replaceChildren(
-    ...runs.map(({ name }, i) => htmlElement("span", name, { class: `key s${i}` })));
+  drawLegend("change-legend", runs.map(({ name }) => name));
+}
+
+/** The chosen score against α, a line for each kind; the mark is the α of the controls. */
+function drawSweep(runs) {
+  const score = byId("score").value;
+  const none = { mean: 0, low: null, high: null };
+  const swept = runs.filter(({ alpha, changes }) => alpha === 1 || (alpha !== null && changes));
+  const kinds = [...new Set(swept.map(({ kind }) => kind))];
+  const lists = kinds.map((kind) => swept.filter((run) => run.kind === kind)
+    .map(({ alpha, changes }) => [alpha, changes ? changes[score] : none]));
+  const most = Math.max(...lists.flat().map(([alpha]) => alpha), 3);
+  drawChart(byId("chart-sweep"), {
+    label: `Change of ${SCORE_COLUMNS[score]} against α, in points`,
+    x: { low: 0, high: 1.05 * most, label: "α" },
+    y: changeAxis(lists.flat().map(([, change]) => change)),
+    marks: [state.alpha],
+    ...changeMarks(lists),
+  });
+  drawLegend("sweep-legend", kinds.map((kind) => DATA.names[kind]));
 }
 
 byId("setting").append(
   ...DATA.results.map(({ title }, i) => htmlElement("option", title, { value: i })));
-byId("setting").addEventListener("change", drawResults);
+byId("score").append(
+  ...Object.entries(SCORE_COLUMNS).map(([key, name]) => htmlElement("option", name, { value: key })));
+byId("score").value = "map75_95";
+for (const id of ["setting", "score"]) byId(id).addEventListener("change", redrawSoon);
 byId("result-choice").hidden = DATA.results.length < 2;
 views.push({ tab: "results", draw: drawResults });

@@ -33,22 +33,30 @@ function makeBox(which, style) {
     reach: svgElement("circle", { class: `reach ${turn}`, r: 15 }),
     grip: svgElement("circle", { class: `grip ${turn}`, r: 5 }),
   }));
-  const parts = grips.flatMap(({ grip, reach }) => [grip, reach]);
   const group = svgElement(
     "g",
     { class: `box ${which} ${style}`, tabindex: 0, role: "application" },
-    body, ring, title, ...parts,
+    body, ring, title,
+  );
+  // Beside the group, not in it: the corners of both boxes lie above both boxes.
+  const handles = svgElement(
+    "g",
+    { class: `box ${which} ${style}`, "aria-hidden": "true" },
+    ...grips.flatMap(({ grip, reach }) => [grip, reach]),
   );
   group.setAttribute("aria-roledescription", "movable box");
   group.setAttribute("aria-describedby", "stage-help");
-  listenToPointer(body, (start, dx, dy) => ({ [which]: moved(start[which], dx, dy) }));
+  listenToPointer(body, (start, dx, dy) => {
+    const held = heldBox(start, which);
+    return { [held]: moved(start[held], dx, dy) };
+  });
   CORNERS.forEach((corner, i) =>
     listenToPointer(grips[i].reach, (start, dx, dy) => ({
       [which]: resized(start[which], corner, dx, dy),
     })),
   );
   group.addEventListener("keydown", (event) => onKey(event, which));
-  return { group, body, ring, title, grips };
+  return { group, handles, body, ring, title, grips };
 }
 
 /** Dragging changes the state as it was when the pointer went down. */
@@ -68,6 +76,15 @@ function listenToPointer(element, patchOf) {
       start = null;
     });
   }
+}
+
+/** The box under the pointer: a target that the prediction hides can still be held. */
+function heldBox({ pred, target, at: [x, y] }, which) {
+  const hidden = [0, 1].every((i) => pred[i] <= target[i] && target[i + 2] <= pred[i + 2]);
+  const [x1, y1, x2, y2] = target;
+  const onTarget = x1 <= x && x <= x2 && y1 <= y && y <= y2;
+  const same = pred.every((place, i) => place === target[i]);
+  return hidden && onTarget && !same ? "target" : which;
 }
 
 function stagePoint(event) {
@@ -175,7 +192,9 @@ function announce(text) {
   }, 400);
 }
 
-stage.append(boxes.target.group, boxes.pred.group, overlay);
+stage.append(
+  boxes.target.group, boxes.pred.group, overlay, boxes.target.handles, boxes.pred.handles,
+);
 for (const [name, [pred, target]] of Object.entries(PRESETS)) {
   const button = htmlElement("button", name, { type: "button" });
   button.addEventListener("click", () => change({ pred, target }));
