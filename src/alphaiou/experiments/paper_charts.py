@@ -18,6 +18,8 @@ from alphaiou.experiments.html import (
 )
 from alphaiou.experiments.paper_series import Point
 
+#: Percent from the bottom of a chart to its top at least: less would draw rounding.
+LEAST_SPAN = 1.0
 Lines = Mapping[str, Sequence[Point]]
 
 
@@ -75,8 +77,10 @@ def axes_of(lines: Lines, x_label: str, y_label: str) -> tuple[Axis, Axis]:
     if left == right:
         left, right = left - 1, right + 1
     low, high = min(point.low for point in points), max(point.high for point in points)
-    room = 0.08 * (high - low) or 1.0
-    return Axis(x_label, left, right), Axis(y_label, low - room, high + room)
+    room = max(0.08 * (high - low), (LEAST_SPAN - (high - low)) / 2)
+    floor = 0.0 if low >= 0 else low - room
+    whole = all(float(place).is_integer() for place in across)
+    return Axis(x_label, left, right, whole), Axis(y_label, max(low - room, floor), high + room)
 
 
 def _line(points: Sequence[Point], look: str, x: Axis, y: Axis) -> list[str]:
