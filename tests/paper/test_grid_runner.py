@@ -5,7 +5,8 @@ import multiprocessing
 import os
 import shutil
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,13 @@ from alphaiou.data.problems import DataError
 from alphaiou.data.shapes import shapes_index
 from alphaiou.data.yolo import write_yolo
 from alphaiou.experiments.grid import Cell, Grid
-from alphaiou.experiments.grid_runner import GridReport, planned_runs, run_grid
-from alphaiou.experiments.worker_pool import Job, WorkerPool, seats_for
+from alphaiou.experiments.grid_runner import Clock, GridReport, GridResult, planned_runs, run_grid
+from alphaiou.experiments.worker_pool import WorkerPool, seats_for
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.fit import Execution, Report, TrainingFailedError, fit
+from alphaiou.training.fit import Execution, Report, fit
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
 
-CPU = Execution(device="cpu", checkpoint_seconds=0)
+CPU = Execution(device="cpu", workers=1, checkpoint_seconds=0)
 TINY = Recipe(
     detector="yolov5n",
     data=DataRecipe("tiny", train="train", val="val"),
@@ -68,50 +69,96 @@ def data(tmp_path_factory):
     return {"tiny": root}
 
 
+@dataclass
+class Eventful:
+    """Runs of one worker, of which the first fails and the last is killed once."""
+
+    folder: Path
+    wanted: Grid
+    listener: Listener
+    result: GridResult
+
+
 @pytest.fixture(scope="module")
-def finished(data, tmp_path_factory):
-    """The folder of two finished runs, their grid, and what was said."""
-    folder = tmp_path_factory.mktemp("runs")
-    wanted, listener = grid(IOU, POWERED, pictures=True), Listener()
+def eventful(data, tmp_path_factory):
+    recipes = {
+        "broken": replace(TINY, data=replace(TINY.data, train="nowhere")),
+        "plain": replace(TINY, loss=IOU),
+        "powered": replace(TINY, loss=POWERED),
+        "unlucky": replace(TINY, epochs=4),
+    }
+    wanted = Grid("hard", "Hard", tuple(Cell(*pair) for pair in recipes.items()), pictures=True)
+    killed = []
+
+    def kill(run, epoch):
+        # In the second epoch: after the checkpoint of the first.
+        if (run.recipe.epochs, epoch, killed) == (4, 2, []):
+            (child,) = multiprocessing.active_children()
+            killed.append(child.pid)
+            os.kill(child.pid, signal.SIGKILL)
+
+    folder, listener = tmp_path_factory.mktemp("runs"), Listener(kill)
     result = run_grid(
         [wanted], folder, data=data, execution=CPU, workers=1, report=listener.report()
     )
-    assert (result.failed, result.left) == ([], [])
-    return folder, wanted, listener
+    assert killed
+    return Eventful(folder, wanted, listener, result)
 
 
 def names(*grids):
     return [run.name for run in planned_runs(grids)]
 
 
-def test_one_worker_runs_them_in_order(finished):
-    folder, wanted, listener = finished
-    assert listener.planned == [(2, 0)]
-    assert listener.begun == ["tiny: iou, seed 0", "tiny: iou:3, seed 0"]
-    assert [run.name for run in listener.ended] == names(wanted)
-    for name in names(wanted):
-        record = json.loads((folder / name / "record.json").read_text())
+def test_they_run_in_order_and_leave_records_that_name_the_data(eventful):
+    listener, folder = eventful.listener, eventful.folder
+    assert listener.planned == [(4, 0)]
+    assert [label.split()[1] for label in listener.begun] == [
+        "broken,",
+        "plain,",
+        "powered,",
+        "unlucky,",
+    ]
+    assert listener.ended == planned_runs([eventful.wanted])
+    assert list(eventful.result.records) == names(eventful.wanted)[1:]
+    for name, path in eventful.result.records.items():
+        record = json.loads(path.read_text())
+        assert path == folder / name / "record.json"
         assert (record["name"], record["recipe"]["data"]["path"]) == (name, "tiny")
         assert (folder / name / "findings.json").exists()
 
 
-def test_a_run_in_a_worker_is_the_same_as_alone(finished, data, tmp_path):
-    folder, wanted, _ = finished
-    second = wanted.cells[1].recipe
-    elsewhere = replace(second, data=replace(second.data, path=str(data["tiny"])))
+def test_a_failed_run_does_not_stop_the_rest(eventful):
+    ((run, error),) = eventful.result.failed
+    assert run.label == "hard: broken, seed 0"
+    assert isinstance(error, DataError)
+    assert "nowhere" in str(error)
+    assert eventful.result.left == []
+
+
+def test_a_run_whose_worker_is_killed_goes_on_in_another(eventful):
+    assert any(note.startswith("going on after epoch") for note in eventful.listener.notes)
+    record = json.loads(list(eventful.result.records.values())[-1].read_text())
+    assert [entry["epoch"] for entry in record["history"]] == [1, 2, 3, 4]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_run_in_a_worker_is_the_same_as_alone(eventful, data, tmp_path):
+    """Also after other runs in the same process, with their decoded images."""
+    recipe = replace(TINY, loss=POWERED)
+    elsewhere = replace(recipe, data=replace(recipe.data, path=str(data["tiny"])))
     alone = fit(elsewhere, tmp_path, execution=CPU)["history"]
-    record = json.loads((folder / recipe_hash(second) / "record.json").read_text())
+    record = json.loads((eventful.folder / recipe_hash(recipe) / "record.json").read_text())
     for part in ("box", "objectness", "class"):
         here, there = ([entry[part] for entry in run] for run in (alone, record["history"]))
         assert here == pytest.approx(there, rel=1e-4)  # not the same number of threads
 
 
-def test_what_is_finished_is_not_run_again(finished, data, tmp_path):
-    folder, wanted, _ = finished
-    listener = Listener()
+def test_what_is_finished_is_not_run_again(eventful, data, tmp_path):
+    wanted = replace(eventful.wanted, cells=eventful.wanted.cells[1:])
+    listener, folder = Listener(), eventful.folder
     result = run_grid([wanted], folder, data=data, execution=CPU, report=listener.report())
-    assert (listener.planned, listener.begun) == ([(0, 2)], [])
-    assert list(result.records) == names(wanted)
+    assert (listener.planned, listener.begun) == ([(0, 3)], [])
+    assert result == GridResult(eventful.result.records, [], [])
     # Neither are runs whose records are committed: as files that the hash names.
     committed = tmp_path / "results" / "some"
     committed.mkdir(parents=True)
@@ -134,46 +181,12 @@ def test_a_run_of_two_grids_is_planned_once_with_pictures_if_one_needs_them():
     assert len({run.name for run in runs}) == 4
 
 
-def test_failures_and_killed_workers_do_not_stop_the_rest(data, tmp_path):
-    """The worker of the second run is killed once, that of the last as often as it begins."""
-    recipes = {
-        "broken": replace(TINY, data=replace(TINY.data, train="nowhere")),
-        "unlucky": replace(TINY, epochs=4),
-        "sound": TINY,
-        "doomed": replace(TINY, epochs=9),
-    }
-    wanted = Grid("hard", "Hard", tuple(Cell(*pair) for pair in recipes.items()))
-    killed = []
-
-    def kill(run, epoch):
-        label = run.label.split()[1].strip(",")
-        # In the second epoch, after the checkpoint of the first; or whenever there is an epoch.
-        if (label, epoch, killed) == ("unlucky", 2, []) or label == "doomed":
-            killed.append(label)
-            (child,) = multiprocessing.active_children()
-            os.kill(child.pid, signal.SIGKILL)
-
-    listener = Listener(kill)
-    result = run_grid(
-        [wanted], tmp_path, data=data, execution=CPU, workers=1, report=listener.report()
-    )
-    assert killed == ["unlucky", "doomed", "doomed"]
-    assert any(note.startswith("going on after epoch") for note in listener.notes)
-    failed = {run.label: error for run, error in result.failed}
-    assert list(failed) == ["hard: broken, seed 0", "hard: doomed, seed 0"]
-    assert isinstance(failed["hard: broken, seed 0"], DataError)
-    assert "nowhere" in str(failed["hard: broken, seed 0"])
-    assert isinstance(failed["hard: doomed, seed 0"], TrainingFailedError)
-    assert "exit code -9" in str(failed["hard: doomed, seed 0"])
-    assert list(result.records) == [recipe_hash(recipes[label]) for label in ("unlucky", "sound")]
-    assert multiprocessing.active_children() == []
-
-
 def test_interrupted_it_stops_all_workers(data, tmp_path):
-    def interrupt(run, epoch):
+    def interrupt(_):
         raise KeyboardInterrupt
 
     wanted = grid(IOU, POWERED, LossSpec("diou"))
+    report = GridReport(run=lambda _: Report(note=interrupt))
     with pytest.raises(KeyboardInterrupt):
         run_grid(
             [wanted],
@@ -181,20 +194,32 @@ def test_interrupted_it_stops_all_workers(data, tmp_path):
             data=data,
             execution=CPU,
             workers=2,
-            report=Listener(interrupt).report(),
+            report=report,
         )
     assert multiprocessing.active_children() == []
 
 
 def test_runs_without_data_or_time_are_left(data, tmp_path):
     wanted = grid(IOU, POWERED)
+    labels = ["tiny: iou, seed 0", "tiny: iou:3, seed 0"]
     result = run_grid([wanted], tmp_path, execution=CPU)
-    assert [run.label for run in result.left] == ["tiny: iou, seed 0", "tiny: iou:3, seed 0"]
-    result = run_grid([wanted], tmp_path, data=data, execution=CPU, workers=1, seconds=4.0)
-    # The second would take as long as the first, and that is more than is left.
-    assert [run.label for run in result.left] == ["tiny: iou:3, seed 0"]
+    assert [run.label for run in result.left] == labels
+    result = run_grid([wanted], tmp_path, data=data, execution=CPU, seconds=0.0)
+    assert [run.label for run in result.left] == labels
     with pytest.raises(DataError, match="gone: there is no such file or folder"):
         run_grid([wanted], tmp_path, data={"tiny": tmp_path / "gone"}, execution=CPU)
+
+
+def test_no_run_is_begun_that_would_end_too_late():
+    clock = Clock(seconds=100.0)
+    assert clock.may_start()
+    clock.begin(0)
+    clock.begun[0] -= 60.0
+    clock.end(0)
+    assert clock.may_start()  # a minute more than nothing
+    clock.start -= 60.0
+    assert not clock.may_start()  # a minute more than a minute
+    assert Clock(None, start=0.0, longest=1e9).may_start()
 
 
 def test_seats_on_a_processor_share_its_threads():
@@ -205,4 +230,3 @@ def test_seats_on_a_processor_share_its_threads():
 
 def test_an_empty_pool_ends_at_once():
     assert list(WorkerPool([], seats_for("cpu", 0), CPU).run()) == []
-    assert Job(TINY, None).pictures is False

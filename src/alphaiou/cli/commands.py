@@ -17,6 +17,7 @@ from alphaiou.cli.data import Data, run_data
 from alphaiou.cli.doctor import Doctor, run_doctor
 from alphaiou.cli.evaluate import Evaluate, run_eval
 from alphaiou.cli.explore import Explore, run_explore
+from alphaiou.cli.paper import Paper, run_paper
 from alphaiou.cli.predict import Predict, run_predict
 from alphaiou.cli.simulate import Simulate, run_simulate
 from alphaiou.cli.train import run_train, train_command
@@ -31,6 +32,7 @@ COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
     "data": (Data, run_data),
     "eval": (Evaluate, run_eval),
     "explore": (Explore, run_explore),
+    "paper": (Paper, run_paper),
     "curves": (Curves, run_curves),
     "simulate": (Simulate, run_simulate),
     "bench": (Bench, run_bench),

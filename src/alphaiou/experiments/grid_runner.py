@@ -74,8 +74,15 @@ class GridReport:
 
 
 @dataclass
-class _Clock:
-    """How much time is left for runs that are not begun."""
+class Clock:
+    """Whether there is time for another run.
+
+    Attributes:
+        seconds: How long runs may be begun, by their length; always if None.
+        start: When that time began.
+        begun: When each run was begun.
+        longest: The longest run so far, in seconds.
+    """
 
     seconds: float | None
     start: float = field(default_factory=time.monotonic)
@@ -88,9 +95,11 @@ class _Clock:
         return self.seconds is None or used + self.longest <= self.seconds
 
     def begin(self, number: int) -> None:
+        """A run begins."""
         self.begun[number] = time.monotonic()
 
     def end(self, number: int) -> None:
+        """A run has ended."""
         self.longest = max(self.longest, time.monotonic() - self.begun[number])
 
 
@@ -147,7 +156,7 @@ def run_grid(
     here = [run for run in todo if _is_reachable(run, data)]
     report.planned(here, len(runs) - len(todo))
     jobs = [Job(run.recipe, folder, link_data(data, folder), run.pictures) for run in here]
-    clock = _Clock(seconds)
+    clock = Clock(seconds)
 
     def listener(number: int) -> Report:
         clock.begin(number)
@@ -190,11 +199,12 @@ def link_data(places: Mapping[str, Path], folder: Path) -> Path:
     Raises:
         DataError: A data set is not there.
     """
+    for path in places.values():
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder")
     links = folder / DATA_LINKS
     links.mkdir(parents=True, exist_ok=True)
     for name, path in places.items():
-        if not path.exists():
-            raise DataError(f"{path}: there is no such file or folder")
         link = links / name
         if link.resolve() != path.resolve():
             link.unlink(missing_ok=True)

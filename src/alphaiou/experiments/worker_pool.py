@@ -59,7 +59,7 @@ class Seat:
     """Where a worker computes.
 
     Attributes:
-        threads: How many it may use.
+        threads: How many it may use, unless told otherwise.
         gpu: The only GPU that it sees; any if None.
     """
 
@@ -84,7 +84,7 @@ class WorkerPool:
     Attributes:
         jobs: The runs.
         seats: A worker for each.
-        execution: How each run is computed, but for the number of its threads.
+        execution: How each run is computed; with as many threads as ``workers`` if it is given.
         report: Who is told what the run of a number does, in this process.
         may_start: Whether another run may begin.
         tries: How often a run is begun whose worker is ended from outside.
@@ -107,10 +107,10 @@ class WorkerPool:
             The number of a run that has ended, and why if it failed.
         """
         self._waiting.extend(range(len(self.jobs)))
-        workers = [_hire(seat, self.execution) for seat in self.seats[: len(self.jobs)]]
+        workers: list[_Worker] = []
         try:
-            for worker in workers:
-                self._give(worker)
+            for seat in self.seats:
+                self._hire(workers, seat)
             while busy := [worker for worker in workers if worker.number is not None]:
                 ready = wait([worker.line for worker in busy])
                 for worker in busy:
@@ -120,9 +120,9 @@ class WorkerPool:
             _dismiss(workers)
 
     def _give(self, worker: _Worker) -> None:
-        """The next run for a worker that has none."""
+        """The next run for a worker that has none, if there is one."""
         worker.number = None
-        if not self._waiting or not self.may_start():
+        if not self._has_more():
             return
         number = self._waiting.popleft()
         worker.number = number
@@ -157,15 +157,22 @@ class WorkerPool:
             getattr(self._listeners[number], kind)(*facts)
 
     def _replace(self, workers: list[_Worker], worker: _Worker) -> None:
-        """A new worker in the place of one, if there is more to do."""
+        """A new worker in the place of one."""
         _dismiss([worker])
         workers.remove(worker)
-        if self._waiting:
-            workers.append(_hire(worker.seat, self.execution))
+        self._hire(workers, worker.seat)
+
+    def _hire(self, workers: list[_Worker], seat: Seat) -> None:
+        """A new worker, if there is more to do."""
+        if self._has_more():
+            workers.append(_start(seat, self.execution))
             self._give(workers[-1])
 
+    def _has_more(self) -> bool:
+        return bool(self._waiting) and self.may_start()
 
-def _hire(seat: Seat, execution: Execution) -> _Worker:
+
+def _start(seat: Seat, execution: Execution) -> _Worker:
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
     here, there = context.Pipe()
     process = context.Process(target=_work, args=(there, seat, execution))
@@ -181,8 +188,9 @@ def _work(line: Connection, seat: Seat, execution: Execution) -> None:
         os.setpgrp()  # the processes that it starts are ended with it
     if seat.gpu is not None:
         os.environ[GPUS_SEEN] = seat.gpu
-    torch.set_num_threads(seat.threads)
-    execution = replace(execution, workers=seat.threads, decoded={})
+    threads = execution.workers or seat.threads
+    torch.set_num_threads(threads)
+    execution = replace(execution, workers=threads, decoded={})
 
     def tell(kind: str, facts: tuple[Any, ...]) -> None:
         line.send((kind, facts))
