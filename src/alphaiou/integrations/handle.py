@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import NamedTuple
 
 from torch import nn
 
 
 class Replacement:
-    """What stands in the place of an attribute of one module, and what was there before.
+    """What stands in the place of an attribute of a module, and what was there before.
 
     It is no module itself, so that the model's ``state_dict`` keeps its keys.
     """
@@ -20,24 +20,24 @@ class Replacement:
 
 
 class Change(NamedTuple):
-    """A replacement, and the attribute whose place it takes."""
+    """A replacement, and whose place it takes: an attribute of a model's part, a module's name."""
 
-    module: nn.Module
+    module: nn.Module | ModuleType
     attribute: str
     replacement: Replacement
 
 
 class BoxLossHandle:
-    """A box loss in a model; ``restore``, or the end of a ``with`` block, takes it out again."""
+    """A box loss put in; ``restore``, or the end of a ``with`` block, takes it out again."""
 
-    def __init__(self, model: nn.Module, description: str, changes: Sequence[Change]) -> None:
-        self.model, self.description, self.changes = model, description, tuple(changes)
+    def __init__(self, places: str, description: str, changes: Sequence[Change]) -> None:
+        self.places, self.description, self.changes = places, description, tuple(changes)
 
     def restore(self) -> None:
         """Put back what was there before this handle; done once, the second time does nothing."""
         for change in self.changes:
             if vars(change.module).get(change.attribute) is change.replacement:
-                _undo(change)
+                undo(change)
 
     def __enter__(self) -> BoxLossHandle:
         return self
@@ -51,7 +51,7 @@ class BoxLossHandle:
         self.restore()
 
     def __repr__(self) -> str:
-        return f"<{self.description} in {_places(self.model, self.changes)}>"
+        return f"<{self.description} in {self.places}>"
 
 
 def install(model: nn.Module, description: str, changes: Sequence[Change]) -> BoxLossHandle:
@@ -61,18 +61,23 @@ def install(model: nn.Module, description: str, changes: Sequence[Change]) -> Bo
             f"{_places(model, present)} already has a box loss of alphaiou: take it out first, "
             "with restore() of its handle or with restore_box_loss(model)"
         )
-    for change in changes:
-        own = vars(change.module)
-        if change.attribute in own:
-            change.replacement.previous = (own[change.attribute],)
-        own[change.attribute] = change.replacement
-    return BoxLossHandle(model, description, changes)
+    put(changes)
+    return BoxLossHandle(_places(model, changes), description, changes)
 
 
 def restore_box_loss(model: nn.Module) -> None:
     """Put back the model's own box loss, whoever has the handle: in a copy, or after loading."""
     for change in tuple(_present(model)):
-        _undo(change)
+        undo(change)
+
+
+def put(changes: Sequence[Change]) -> None:
+    """Make the changes, each of which keeps what was there."""
+    for change in changes:
+        own = vars(change.module)
+        if change.attribute in own:
+            change.replacement.previous = (own[change.attribute],)
+        own[change.attribute] = change.replacement
 
 
 def _present(model: nn.Module) -> Iterator[Change]:
@@ -82,7 +87,8 @@ def _present(model: nn.Module) -> Iterator[Change]:
                 yield Change(module, attribute, value)
 
 
-def _undo(change: Change) -> None:
+def undo(change: Change) -> None:
+    """Put back what one change has replaced."""
     own = vars(change.module)
     del own[change.attribute]
     own.update((change.attribute, value) for value in change.replacement.previous)

@@ -1,0 +1,241 @@
+"""Models of the real package, trained from random weights on drawn images.
+
+Ultralytics is called here as its documentation says; nothing of it is looked into.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from alphaiou import AlphaIoULoss, alpha_iou_loss, convert_boxes, load_dataset
+from alphaiou.data.yolo import write_yolo
+
+# Read when the package is imported: settings of its own, and nothing from the network.
+os.environ |= {
+    "YOLO_CONFIG_DIR": tempfile.mkdtemp(prefix="ultralytics-"),
+    "YOLO_OFFLINE": "true",
+    "YOLO_AUTOINSTALL": "false",
+}
+pytest.importorskip(
+    "ultralytics", reason="Ultralytics is not installed: pip install 'ultralytics>=8.2'"
+)
+from ultralytics import RTDETR, YOLO
+from ultralytics.cfg import get_cfg
+from ultralytics.engine import trainer as trainers
+from ultralytics.models.utils import loss as rtdetr_loss
+from ultralytics.models.yolo.detect import DetectionTrainer
+from ultralytics.utils import loss as yolo_loss
+from ultralytics.utils import tal
+from ultralytics.utils.metrics import bbox_iou
+
+from alphaiou.integrations.rewiring import UnsupportedVersionError
+from alphaiou.integrations.ultralytics import NAMES, restore_box_loss, use_box_loss
+
+OWN = [vars(module)[name] for module, name in NAMES]
+
+
+@pytest.fixture(autouse=True)
+def own_loss_at_the_end():
+    yield
+    restore_box_loss()
+    assert [vars(module)[name] for module, name in NAMES] == OWN
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory):
+    """What every training is told: drawn images, and no more than a few steps."""
+    folder = tmp_path_factory.mktemp("shapes")
+    index = load_dataset("shapes", "train").index.take(range(16))
+    write_yolo(index, folder / "data", images="copy")
+    config = {"path": str(folder / "data"), "names": dict(enumerate(index.classes))}
+    config |= {"train": "images/train", "val": "images/train"}
+    (folder / "data.yaml").write_text(yaml.safe_dump(config))
+    return {
+        "data": str(folder / "data.yaml"),
+        "project": str(folder),
+        "device": "cpu",
+        "imgsz": 64,
+        "batch": 8,
+        "nbs": 8,  # so that every batch is a step
+        "epochs": 2,
+        "warmup_epochs": 0,
+        "optimizer": "SGD",
+        "lr0": 1e-3,
+        "workers": 0,
+        "amp": False,
+        "val": False,
+        "plots": False,
+        "verbose": False,
+    }
+
+
+def train(options, box_loss=None, weight=1.0):
+    """The three losses of each step of a training."""
+    model, steps = YOLO("yolov8n.yaml", verbose=False), []
+    model.add_callback("on_train_batch_end", lambda t: steps.append(_numbers(t.loss_items)))
+    with nullcontext() if box_loss is None else use_box_loss(box_loss, weight=weight):
+        model.train(**options)
+    return torch.tensor(steps, dtype=torch.float64)
+
+
+def _numbers(items):
+    """The losses in the order box, class, distribution, whichever way a version keeps them."""
+    return [float(value) for value in (items.values() if isinstance(items, dict) else items)]
+
+
+@pytest.fixture(scope="module")
+def own_steps(options):
+    return train(options)
+
+
+def test_a_training_with_ciou_is_the_one_it_was(options, own_steps):
+    steps = train(options, "ciou")
+    assert steps.shape == (4, 3)
+    torch.testing.assert_close(steps, own_steps, rtol=2e-5, atol=0)
+
+
+def test_another_loss_changes_the_loss_of_the_boxes_then_the_training(options, own_steps):
+    steps = train(options, "ciou:3")
+    assert steps[0, 0] > 1.05 * own_steps[0, 0]
+    assert torch.equal(steps[0, 1:], own_steps[0, 1:])
+    assert (steps[-1] != own_steps[-1]).all()
+    weights = next(Path(options["project"]).glob("**/last.pt")).read_bytes()
+    assert b"alphaiou" not in weights
+
+
+def test_processes_that_ultralytics_launches_have_the_loss(options):
+    """What it writes for them on several devices, run as one process."""
+    pytest.importorskip("cloudpickle", reason="newer versions launch with cloudpickle")
+    overrides = options | {"model": "yolov8n.yaml", "name": "launched"}
+    trainer = DetectionTrainer(overrides=overrides)
+    with use_box_loss(AlphaIoULoss("ciou", 3.0), weight=2.0):
+        _, script = trainers.generate_ddp_command(trainer)
+    subprocess.run([sys.executable, script], check=True, capture_output=True)
+    header, first, _ = (trainer.save_dir / "results.csv").read_text().splitlines()
+    row = dict(zip(header.split(","), map(float, first.split(",")), strict=True))
+    steps = train(options, "ciou:3", weight=2.0)
+    assert row["train/box_loss"] == pytest.approx(steps[:2, 0].mean().item(), rel=1e-4)
+
+
+def test_a_loss_that_cannot_be_sent_is_refused_before_the_launch(options):
+    trainer = DetectionTrainer(overrides=options | {"model": "yolov8n.yaml"})
+    with (
+        use_box_loss(lambda pred, target: (pred - target).abs().sum(-1)),
+        pytest.raises(ValueError, match=r"cannot go to the processes.*function of a module"),
+    ):
+        trainers.generate_ddp_command(trainer)
+
+
+BATCH = {
+    "img": torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0)),
+    "cls": torch.tensor([[0.0], [1.0], [2.0]]),
+    "bboxes": torch.tensor([[0.5, 0.5, 0.4, 0.4], [0.3, 0.3, 0.2, 0.4], [0.6, 0.5, 0.5, 0.3]]),
+    "batch_idx": torch.tensor([0.0, 0.0, 1.0]),
+}
+
+
+def losses_of(model):
+    """The losses of one batch, in the order of the model, boxes first."""
+    torch.manual_seed(0)
+    return torch.tensor(_numbers(model(dict(BATCH))[1]), dtype=torch.float64)
+
+
+def build(name, kind=YOLO):
+    torch.manual_seed(0)
+    model = kind(name).model.train()
+    model.args, model.nc = get_cfg(), 80
+    return model
+
+
+FAMILY = ["yolov5nu", "yolov8n", "yolov9t", "yolov10n", "yolo11n", "yolo12n", "yolo26n"]
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_yolo_takes_the_loss_for_its_boxes_alone(name):
+    model = build(f"{name}.yaml")
+    own = losses_of(model)
+    with use_box_loss("ciou"):
+        torch.testing.assert_close(losses_of(model), own, rtol=1e-5, atol=0)
+    with use_box_loss("ciou:3"):
+        changed = losses_of(model)
+    assert changed[0] > own[0]
+    assert torch.equal(changed[1:], own[1:])
+    assert torch.equal(losses_of(model), own)
+
+
+def test_rtdetr_takes_it_in_the_place_of_giou_and_keeps_its_matching():
+    model = build("rtdetr-resnet50.yaml", RTDETR)
+    own = losses_of(model)
+    with use_box_loss("giou"):
+        torch.testing.assert_close(losses_of(model), own, rtol=1e-5, atol=0)
+    with use_box_loss("giou:3", weight=3.0):
+        changed = losses_of(model)
+    assert changed[0] != own[0]
+    assert torch.equal(changed[1:], own[1:])  # classes, taught the IoU; ℓ1 of the same pairs
+
+
+def boxes(count=500):
+    """Pairs in cells of a grid, near one another."""
+    generator = torch.Generator().manual_seed(0)
+    centre, size = (10 * torch.rand(count, 2, generator=generator) + 0.1 for _ in range(2))
+    target = torch.cat([centre - size / 2, centre + size / 2], dim=1)
+    return target + 0.5 * torch.randn(count, 4, generator=generator).clamp(-0.05, 0.05), target
+
+
+@pytest.mark.parametrize(("kind", "flag"), [("ciou", "CIoU"), ("giou", "GIoU"), ("diou", "DIoU")])
+def test_values_and_gradients_are_those_of_ultralytics(kind, flag):
+    pred, target = boxes()
+    pred.requires_grad_()
+    own = 1 - bbox_iou(pred, target, xywh=False, **{flag: True})
+    with use_box_loss(kind):
+        ours = 1 - yolo_loss.bbox_iou(pred, target, xywh=False, **{flag: True})
+    assert ours.shape == own.shape == (500, 1)
+    torch.testing.assert_close(ours, own, rtol=0, atol=2e-6)
+    gradients = [torch.autograd.grad(loss.sum(), pred)[0] for loss in (ours, own)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_boxes_by_their_centre_and_the_plain_iou():
+    pred, target = boxes()
+    centred = [convert_boxes(corners, "xyxy", "cxcywh") for corners in (pred, target)]
+    with use_box_loss("diou:3", weight=2.0):
+        found = 1 - rtdetr_loss.bbox_iou(*centred, xywh=True, GIoU=True)
+        plain = rtdetr_loss.bbox_iou(*centred, xywh=True)
+        assert tal.bbox_iou is bbox_iou  # the assigner's
+    expected = 2 * alpha_iou_loss(pred, target, kind="diou", alpha=3.0)
+    torch.testing.assert_close(found[:, 0], expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(plain, bbox_iou(*centred, xywh=True))
+
+
+def test_half_precision():
+    pred, target = (b.to(torch.bfloat16) for b in boxes())
+    with use_box_loss("ciou:3"):
+        assert yolo_loss.bbox_iou(pred, target.float(), xywh=False, CIoU=True).isfinite().all()
+
+
+def test_it_says_what_it_changed_and_the_second_is_refused():
+    handle = use_box_loss("ciou:3", weight=2.0)
+    assert repr(handle) == (
+        "<AlphaIoULoss(kind='ciou', alpha=3.0, penalty_alpha=None) × 2 in "
+        "ultralytics.utils.loss.bbox_iou, ultralytics.models.utils.loss.bbox_iou, "
+        "ultralytics.engine.trainer.generate_ddp_command>"
+    )
+    with pytest.raises(ValueError, match=r"ultralytics\.utils\.loss\.bbox_iou.*already"):
+        use_box_loss("iou")
+    handle.restore()
+    assert [vars(module)[name] for module, name in NAMES] == OWN
+
+
+def test_a_version_without_a_place_is_refused_and_left_as_it_is(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.delattr(rtdetr_loss, "bbox_iou")
+        with pytest.raises(UnsupportedVersionError, match=r"knows ultralytics 8\.2 to 8\.4"):
+            use_box_loss("ciou")
+        assert yolo_loss.bbox_iou is OWN[0]
