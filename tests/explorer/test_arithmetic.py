@@ -1,6 +1,7 @@
 """The page's arithmetic, run in a browser, against the Python losses in float64."""
 
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -8,13 +9,15 @@ import torch
 from alphaiou import KINDS, alpha_iou_loss, properties
 from alphaiou.boxes import convert_boxes
 from alphaiou.explorer.page import ARITHMETIC, scripts
-from alphaiou.losses.simulate import SimulationSettings, cases_at, descend
+from alphaiou.losses.simulate import MIN_SIDE, SimulationSettings, cases_at, descend
 
 PAIRS = 1000
+FORMATS = ("xyxy", "cxcywh")
 POWERS = [(1.0, None), (3.0, None), (0.5, None), (0.0, None), (2.5, 0.7), (3.0, 1.0)]
 
 
-def random_pairs():
+@cache
+def random_pairs(box_format="xyxy"):
     """Near, far, nested, touching, identical, flat and inverted boxes, of many sizes."""
     generator = torch.Generator().manual_seed(0)
 
@@ -40,7 +43,7 @@ def random_pairs():
         "cxcywh",
         "xyxy",
     )
-    return pred, target
+    return tuple(convert_boxes(boxes, "xyxy", box_format) for boxes in (pred, target))
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +54,8 @@ def arithmetic(browser, tmp_path_factory):
         f"<!doctype html><meta charset=utf-8><script>{scripts(*ARITHMETIC)}</script>", "utf-8"
     )
     browser.show(path)
-    pred, target = random_pairs()
-    browser.evaluate(f"globalThis.pairs = {json.dumps([pred.tolist(), target.tolist()])}; 0")
+    pairs = {name: [boxes.tolist() for boxes in random_pairs(name)] for name in FORMATS}
+    browser.evaluate(f"globalThis.pairs = {json.dumps(pairs)}; 0")
     return browser
 
 
@@ -60,18 +63,16 @@ def test_the_kinds_are_those_of_the_package(arithmetic):
     assert arithmetic.evaluate("Object.keys(KINDS)") == list(KINDS)
 
 
-@pytest.mark.parametrize("box_format", ["xyxy", "cxcywh"])
+@pytest.mark.parametrize("box_format", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_losses_and_gradients(arithmetic, kind, box_format):
-    pred, target = random_pairs()
-    if box_format == "cxcywh":
-        pred, target = (convert_boxes(boxes, "xyxy", "cxcywh") for boxes in (pred, target))
-    arithmetic.evaluate(f"globalThis.pairs = {json.dumps([pred.tolist(), target.tolist()])}; 0")
+    pred, target = random_pairs(box_format)
     for alpha, penalty_alpha in POWERS:
         powers = json.dumps({"alpha": alpha, "penaltyAlpha": penalty_alpha})
         answers = arithmetic.evaluate(
-            f"pairs[0].map((pred, i) => {{ const loss = pairLoss({kind!r}, pred, pairs[1][i], "
-            f"{powers}, {box_format!r}); return [loss.value, ...loss.gradient]; }})"
+            f"pairs.{box_format}[0].map((pred, i) => {{ const loss = pairLoss({kind!r}, pred,"
+            f"pairs.{box_format}[1][i], {powers}, {box_format!r});"
+            "return [loss.value, ...loss.gradient]; })"
         )
         found = torch.tensor(answers, dtype=torch.float64)
         boxes = pred.clone().requires_grad_()
@@ -118,10 +119,9 @@ def test_a_gain_moves_the_turning_point(arithmetic, alpha, gain):
     assert gain * properties.relative_gradient_weight(point, alpha) == pytest.approx(1.0)
 
 
-def test_some_gains_leave_no_turning_point(arithmetic):
-    assert (
-        arithmetic.evaluate("[gainedTurningPoint(1, 2), gainedTurningPoint(3, 0.2)]") == [None] * 2
-    )
+@pytest.mark.parametrize(("alpha", "gain"), [(1, 2), (3, 0.2), (0.5, 2), (0.5, 3)])
+def test_some_gains_leave_no_turning_point(arithmetic, alpha, gain):
+    assert arithmetic.evaluate(f"gainedTurningPoint({alpha}, {gain})") is None
 
 
 @pytest.mark.parametrize("kind", ["iou", "diou", "ciou", "nwd"])
@@ -166,3 +166,10 @@ def test_points_lie_in_the_disc_and_depend_on_the_seed(arithmetic):
     radii = (torch.tensor(found[0]) - 10).norm(dim=-1)
     assert radii.max() <= 3
     assert (radii < 3 / 2**0.5).double().mean() == pytest.approx(0.5, abs=0.08)  # by area
+
+
+def test_a_step_leaves_a_box_a_box(arithmetic):
+    moved = arithmetic.evaluate(
+        "descendOnce([1, 2, 0.01, 0.01], {iou: 0.5, gradient: [1, -1, 5, -1]}, 0.1)"
+    )
+    assert moved == pytest.approx([0.85, 2.15, MIN_SIDE, 0.16])

@@ -286,10 +286,16 @@ def test_the_turning_point_is_said(browser, page):
     browser.show(page)
     show_tab(browser, "curves")
     assert text(browser, "#turning").startswith("Turning point: IoU 0.577. Above it")
-    set_input(browser, "alpha", "1")
-    set_input(browser, "gain", "1")
+    everywhere = "The gradient is {} than that of the plain loss at every IoU."
+    for alpha, gain, word in (("1", "1", "larger"), ("0.5", "1", "larger"), ("2", "-1", "smaller")):
+        set_input(browser, "alpha", alpha)
+        set_input(browser, "gain", gain)  # a power of two
+        assert text(browser, "#turning") == everywhere.format(word)
+    set_input(browser, "alpha", "0.5")
+    set_input(browser, "gain", "0")
     assert text(browser, "#turning") == (
-        "The gradient is larger than that of the plain loss at every IoU."
+        "Turning point: IoU 0.250. Above it the gradient is smaller than that of the plain loss, "
+        "down to ×0.50 at IoU 1; below it larger."
     )
 
 

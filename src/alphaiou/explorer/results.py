@@ -35,7 +35,7 @@ def summarise(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
 
 def _setting(record: RunRecord) -> str:
     """What is the same in all runs of a table."""
-    recipe = recipe_from(record["recipe"])
+    recipe: Recipe = recipe_from(record["recipe"])
     plain = replace(recipe, loss=LossSpec("iou"), alpha_schedule=None, box_gain=Recipe.box_gain)
     return recipe_hash(replace(plain, seed=0, evaluate_every=0))
 

@@ -46,12 +46,12 @@ function turningText() {
   if (alpha === 1 && gain === 1) return "α = 1 with weight 1 is the plain IoU loss: move α to see what it changes.";
   const point = gainedTurningPoint(alpha, gain);
   if (point === null) {
-    const stronger = gain * alpha > 1 ? "larger" : "smaller";
+    const stronger = gain * relativeGradientWeight(0.5, alpha) > 1 ? "larger" : "smaller";
     return `The gradient is ${stronger} than that of the plain loss at every IoU.`;
   }
-  const [above, below] = alpha > 1 ? ["larger", "smaller"] : ["smaller", "larger"];
+  const [above, below, end] = alpha > 1 ? ["larger", "smaller", "up"] : ["smaller", "larger", "down"];
   return `Turning point: IoU ${number(point)}. Above it the gradient is ${above} than that of the plain `
-    + `loss, up to ×${number(gain * alpha, 2)} at IoU 1; below it ${below}.`;
+    + `loss, ${end} to ×${number(gain * alpha, 2)} at IoU 1; below it ${below}.`;
 }
 
 views.push({ tab: "curves", draw: drawCurves });

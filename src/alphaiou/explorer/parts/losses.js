@@ -21,7 +21,10 @@ const similarityName = (kind) => ({ nwd: "exp(−W₂/12.8)", biou: "plays no pa
 
 /** The formula with the numbers of this pair: `0.96 = 1 · ( 1 − 0.33³ + 0.08³ )`. */
 function drawNumbers({ value, similarity, penalties }) {
-  const raised = (base, exponent) => [number(base), htmlElement("sup", String(exponent))];
+  const raised = (base, exponent) => {
+    const text = number(base);
+    return [text.includes("e") ? `(${text})` : text, htmlElement("sup", String(exponent))];
+  };
   const similarityTerm =
     state.alpha === 0 ? [`− log ${number(similarity)}`] : ["1 − ", ...raised(similarity, state.alpha)];
   byId("numbers").replaceChildren(

@@ -23,10 +23,10 @@ const absoluteGradientWeight = (iou, alpha) => alpha * iou ** (alpha - 1) - 1;
 const turningPoint = (alpha) =>
   alpha === 1 ? 1 / Math.E : Math.exp(-Math.log1p(alpha - 1) / (alpha - 1));
 
-/** The same with a gain on the loss: where gain·α·IoU^(α−1) = 1; null where it never is. */
+/** The same with a gain on the loss: where gain·α·IoU^(α−1) = 1; null where it is not, below 1. */
 function gainedTurningPoint(alpha, gain) {
   if (gain === 1) return turningPoint(alpha);
   if (alpha === 1) return null;
   const point = (gain * alpha) ** (1 / (1 - alpha));
-  return point <= 1 ? point : null;
+  return point < 1 ? point : null;
 }
