@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.stats import MEDIUM_SIDE, SMALL_SIDE, DatasetStats, SizeCounts, centre_map
 from alphaiou.experiments.style import CATEGORICAL, FULL_WIDTH, INK, panel_title, save_figure
@@ -105,6 +106,17 @@ def noise_figure(
         names = [_shortened(clean.classes[label]) for label in colours]
         figure.legend(handles, names, loc="outside lower center", ncols=LEGEND_COLUMNS)
     return figure
+
+
+def save_noise_figure(
+    clean: DetectionIndex, noisy: DetectionIndex, rate: float, count: int, stem: Path
+) -> list[Path]:
+    """Draw some images with their clean and their noisy boxes, as PNG and SVG."""
+    chosen = picture_choice(clean, count)
+    clean, noisy = clean.take(chosen), noisy.take(chosen)
+    dataset = DetectionDataset(clean)
+    pixels = [dataset[image][0].permute(1, 2, 0).numpy() for image in range(len(clean))]
+    return save_figure(lambda: noise_figure(pixels, clean, noisy, rate), stem)
 
 
 def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> list[int]:

@@ -38,6 +38,7 @@ GAINS = (0.5, 1.0, 2.0, 3.0)
 PENALTY_ALPHAS = (0.5, 1.0, 3.0)
 DETECTOR_NAMES = {"yolov5s": "YOLOv5s", "yolov5x": "YOLOv5x", DETR: "DETR"}
 BENCHMARK_NAMES = {VOC: "VOC", COCO: "COCO"}
+NOISY_BOXES = "noisy-boxes"
 TABLE_1 = {VOC: TABLE_1_VOC, COCO: TABLE_1_COCO}
 
 Published = Callable[[LossSpec], Mapping[str, float]]
@@ -190,7 +191,7 @@ def examples(scale: Scale) -> Grid:
 
 def noisy_boxes(_: Scale) -> Grid:
     """Pictures of noisy boxes, for which nothing is trained."""
-    return Grid("noisy-boxes", "Boxes with noise, drawn", (), place="figure of noisy boxes")
+    return Grid(NOISY_BOXES, "Boxes with noise, drawn", (), place="figure of noisy boxes")
 
 
 def gains(scale: Scale) -> Grid:

@@ -72,6 +72,11 @@ class Scale:
         """How a detector is trained on a data set."""
         return replace(self.detectors[detector], data=self.benchmarks[benchmark])
 
+    def place(self, name: str) -> Path | None:
+        """Where a data set lies, or the word for a drawn one; None if it is not here."""
+        drawn = SHAPES_WORD.fullmatch(name)
+        return Path(name) if drawn else self.places.get(name)
+
 
 def paper_scale(voc: Path | None = None, coco: Path | None = None) -> Scale:
     """As the paper trains: VOC 2007+2012 and COCO, 640 pixels, 300 epochs.

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 RETRIES = 3
 #: How often is asked what the runs do, in seconds.
 POLL_SECONDS = 0.5
+#: The number of a run, what happened, and the facts of it.
+News = tuple[int, str, tuple[Any, ...]]
 #: The files of a run by their names in its folder.
 Files = dict[str, bytes]
 
@@ -70,7 +72,8 @@ class RayPool:
         """
         ray = _connect(self.address)
         try:
-            board = ray.remote(num_cpus=0)(_Board).remote()
+            # It comes back if its machine is lost; what was on it is only news.
+            board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
             task = ray.remote(**self._needs(ray.cluster_resources()))(_train)
             listeners = [self.report(number) for number in range(len(self.jobs))]
             pending: dict[ObjectRef[Any], int] = {
@@ -79,7 +82,7 @@ class RayPool:
             }
             while pending:
                 ready, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
-                for number, kind, facts in ray.get(board.take.remote()):
+                for number, kind, facts in _news(board):
                     getattr(listeners[number], kind)(*facts)
                 for reference in ready:
                     number = pending.pop(reference)
@@ -116,17 +119,28 @@ class RayPool:
         return None
 
 
+def _news(board: Any) -> list[News]:  # noqa: ANN401 - an actor
+    import ray
+    from ray.exceptions import RayError as Lost
+
+    try:
+        news: list[News] = ray.get(board.take.remote())
+    except Lost:
+        return []
+    return news
+
+
 class _Board:
     """Where runs write what they do, for who asks."""
 
     def __init__(self) -> None:
-        self.news: list[tuple[int, str, tuple[Any, ...]]] = []
+        self.news: list[News] = []
 
     def tell(self, number: int, kind: str, facts: tuple[Any, ...]) -> None:
         """Write."""
         self.news.append((number, kind, facts))
 
-    def take(self) -> list[tuple[int, str, tuple[Any, ...]]]:
+    def take(self) -> list[News]:
         """Read, and wipe."""
         news, self.news = self.news, []
         return news

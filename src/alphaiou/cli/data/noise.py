@@ -13,7 +13,6 @@ from alphaiou.cli.data.opening import NewFolder, NewImages, NewLayout, SetPath
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from alphaiou.data.index import DetectionIndex
     from alphaiou.data.noisy_set import NoisySet
 
 
@@ -88,7 +87,11 @@ def run_data_noise(command: DataNoise) -> int:
     console.print(f"the paper, by image on VOC: {paper}", highlight=False)
     say_written(console, command.out, written=noisy.written)
     if command.pictures > 0:
-        for path in _draw(splits[0], noisy.splits[0], command):
+        from alphaiou.experiments.data_figures import save_noise_figure
+
+        pair = splits[0], noisy.splits[0]
+        stem = command.out / "pictures" / "noisy_boxes"
+        for path in save_noise_figure(*pair, command.rate, command.pictures, stem):
             console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     return 0
 
@@ -106,16 +109,3 @@ def _table(noisy: NoisySet, command: DataNoise) -> Table:
         means = (f"{iou.by_image:.4f}", f"{iou.by_box:.4f}")
         table.add_row(index.split, f"{len(index):,}", f"{index.num_boxes:,}", *means)
     return table
-
-
-def _draw(clean: DetectionIndex, noisy: DetectionIndex, command: DataNoise) -> list[Path]:
-    from alphaiou.data.dataset import DetectionDataset
-    from alphaiou.experiments.data_figures import noise_figure, picture_choice
-    from alphaiou.experiments.style import save_figure
-
-    chosen = picture_choice(clean, command.pictures)
-    clean, noisy = clean.take(chosen), noisy.take(chosen)
-    dataset = DetectionDataset(clean)
-    pixels = [dataset[image][0].permute(1, 2, 0).numpy() for image in range(len(clean))]
-    stem = command.out / "pictures" / "noisy_boxes"
-    return save_figure(lambda: noise_figure(pixels, clean, noisy, command.rate), stem)

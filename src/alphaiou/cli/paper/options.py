@@ -43,6 +43,7 @@ class GridOptions:
 def scale_of(options: GridOptions) -> Scale:
     """How large the grids are."""
     from alphaiou.cli import UsageError
+    from alphaiou.errors import AlphaIoUError
     from alphaiou.experiments.paper_scales import BUDGET, paper_scale, quick_scale
 
     if options.epochs is not None and not (options.quick and options.data):
@@ -53,6 +54,8 @@ def scale_of(options: GridOptions) -> Scale:
         raise UsageError("--coco is for the paper's own scale; with --quick take --data")
     try:
         return quick_scale(options.data, BUDGET if options.epochs is None else options.epochs)
+    except AlphaIoUError:  # about the data, not about what was typed
+        raise
     except ValueError as error:
         raise UsageError(str(error)) from None
 

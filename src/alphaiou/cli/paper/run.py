@@ -58,20 +58,14 @@ def run_paper_run(command: PaperRun) -> int:
     """Compute, then say what came of it."""
     from rich.console import Console
 
-    from alphaiou.cli import UsageError
     from alphaiou.cli.paper.progress import GridProgress
     from alphaiou.experiments.grid_runner import run_grid
+    from alphaiou.experiments.noisy_pictures import save_noisy_boxes
+    from alphaiou.experiments.paper import NOISY_BOXES
     from alphaiou.training.fit import Execution
 
-    if not command.grids:
-        raise UsageError("which grids? alphaiou paper list names them, such as table1")
-    if command.workers is not None and command.workers < 1:
-        raise UsageError(f"--workers must be at least 1, got {command.workers}")
+    _check(command)
     scale, grids = scale_of(command), chosen_grids(command.grids, command)
-    if not (command.quick or scale.places):
-        raise UsageError(
-            "--data PATH is the VOC devkit, --coco PATH is COCO; --quick needs neither"
-        )
     console = Console()
     for line in dict.fromkeys(sentence for grid in grids for sentence in grid.differs):
         console.print(line, style="dim", highlight=False, soft_wrap=True)
@@ -87,8 +81,27 @@ def run_paper_run(command: PaperRun) -> int:
             seconds=None if command.minutes is None else 60 * command.minutes,
             report=progress.report(),
         )
+    if any(grid.name == NOISY_BOXES for grid in grids):
+        for path in save_noisy_boxes(scale, command.out):
+            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     _write_report(grids, command, console)
     return _conclude(result, command, console)
+
+
+def _check(command: PaperRun) -> None:
+    """Refuse what cannot be run before anything is opened."""
+    from alphaiou.cli import UsageError
+
+    if not command.grids:
+        raise UsageError("which grids? alphaiou paper list names them, such as table1")
+    if command.workers is not None and command.workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {command.workers}")
+    if command.ray is not None and command.minutes is not None:
+        raise UsageError("--minutes is for this machine; a cluster of --ray keeps its own time")
+    if not (command.quick or command.data or command.coco):
+        raise UsageError(
+            "--data PATH is the VOC devkit, --coco PATH is COCO; --quick needs neither"
+        )
 
 
 def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
@@ -102,7 +115,8 @@ def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) ->
 def _conclude(result: GridResult, command: PaperRun, console: Console) -> int:
     """Failures at the end, where they are seen."""
     for run, error in result.failed:
-        console.print(f"failed: {run.label}: {error}", highlight=False, markup=False)
+        text = f"failed: {run.label}: {error}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     if result.left:
         rest = f"{len(result.left)} runs were not begun, such as {result.left[0].label}"
         console.print(f"{rest}: {_why_left(result, command)}", highlight=False, soft_wrap=True)
