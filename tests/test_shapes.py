@@ -168,8 +168,8 @@ def detection_calls():
     """The same over detectors and scores, on boxes of the drawn set."""
     import torch
 
-    from alphaiou.data.shapes import shapes_dataset
     from alphaiou import AlphaIoULoss
+    from alphaiou.data.shapes import shapes_dataset
     from alphaiou.detectors import build_detector
     from alphaiou.detectors.anchors import best_possible_recall, fit_anchors
     from alphaiou.detectors.detr import detr
