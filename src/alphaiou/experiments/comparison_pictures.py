@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from alphaiou.experiments.html import escape, series_class, tag
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from alphaiou.experiments.compare import ComparedRun
     from alphaiou.experiments.detection_pictures import Box, Example
 
@@ -24,10 +26,10 @@ def examples_grid(named: Mapping[str, ComparedRun], mark: str) -> str:
     """The images without a heading; ``mark`` tells them from those of other parts of the page."""
     first = next(iter(named.values()))
     rows = [
-        _example(
+        example_row(
             f"{mark}{place}",
             {name: run.findings.examples[place] for name, run in named.items()},
-            first,
+            first.folder,
         )
         for place in range(len(first.findings.examples))
     ]
@@ -41,10 +43,16 @@ def examples_grid(named: Mapping[str, ComparedRun], mark: str) -> str:
     return tag("p", escape(note), class_="note") + grid
 
 
-def _example(mark: str, by_loss: Mapping[str, Example], run: ComparedRun) -> str:
-    """One image: what is there, then what each loss's detector found."""
+def example_row(mark: str, by_loss: Mapping[str, Example], folder: Path) -> str:
+    """One image: what is there, then what each loss's detector found.
+
+    Args:
+        mark: What the image is called within the page.
+        by_loss: What was found in it, by the names of the losses.
+        folder: Where the picture of the first of them lies.
+    """
     example = next(iter(by_loss.values()))
-    picture = base64.b64encode((run.folder / example.picture).read_bytes()).decode()
+    picture = base64.b64encode((folder / example.picture).read_bytes()).decode()
     width, height = example.size
     whole = {"width": width, "height": height, "id": mark}
     image = tag("image", href=f"data:image/png;base64,{picture}", **whole)

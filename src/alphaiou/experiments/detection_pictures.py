@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from alphaiou.boxes import pairwise_iou
 from alphaiou.data.cache import ImageCache, build_cache
@@ -17,6 +20,7 @@ from alphaiou.data.dataset import DetectionDataset, Target
 from alphaiou.data.index import DetectionIndex
 from alphaiou.detectors import Detections, fold_batch_norm
 from alphaiou.metrics import DetectionScores, detection_ious
+from alphaiou.metrics.rules import RuleName
 from alphaiou.training.evaluate import detect, ground_truth, readable
 from alphaiou.training.sets import run_sets
 from alphaiou.training.weights import TrainedDetector, load_weights
@@ -85,6 +89,21 @@ class Findings:
     examples: list[Example]
 
 
+@dataclass(frozen=True)
+class Looked:
+    """What a detector finds on the images that its run is scored on.
+
+    Attributes:
+        rule: How the run is scored.
+        index: The images that can be read.
+        found: The detections of each, of a score of at least ``LEAST_SCORE``.
+    """
+
+    rule: RuleName
+    index: DetectionIndex
+    found: list[Detections]
+
+
 def findings_of(folder: Path) -> Findings:
     """The findings of the detector of a finished run: from its folder, or computed and kept there.
 
@@ -94,20 +113,30 @@ def findings_of(folder: Path) -> Findings:
     """
     path = folder / FINDINGS
     if not path.exists():
-        _keep(_find(load_weights(folder), folder), path)
+        keep_json(asdict(_find(look(folder), folder)), path)
     return _read(path)
 
 
-def _find(trained: TrainedDetector, folder: Path) -> Findings:
-    """Run the detector over the images that its run was scored on."""
+def look(folder: Path) -> Looked:
+    """Run the detector of a finished run over the images that the run was scored on.
+
+    Raises:
+        CheckpointError: The run has no weights.
+        DataError: Its data set is gone.
+    """
+    trained = load_weights(folder)
     sets = run_sets(trained.recipe)
     dataset = sets.test or sets.val
     if dataset is None:
         raise ValueError("a run without val, test or hold_out has nothing to be looked at on")
     cache = build_cache(dataset, trained.recipe.image_size)
     index = readable(dataset.index, cache)
-    found = _detect_all(trained, cache)
-    scores = DetectionScores(classes=index.classes, rule=trained.recipe.rule)
+    return Looked(trained.recipe.rule, index, _detect_all(trained, cache))
+
+
+def _find(looked: Looked, folder: Path) -> Findings:
+    index, found = looked.index, looked.found
+    scores = DetectionScores(classes=index.classes, rule=looked.rule)
     scores.update(found, [ground_truth(index, row) for row in range(len(index))])
     ious = detection_ious(scores.data(), once=True)
     return Findings(
@@ -117,7 +146,7 @@ def _find(trained: TrainedDetector, folder: Path) -> Findings:
         least_score=LEAST_SCORE,
         ious=[round(iou, 4) for iou in sorted(ious.tolist(), reverse=True)],
         examples=[
-            _example(DetectionDataset(index), row, found[row], folder)
+            draw_example(index, row, found[row], folder)
             for row in choose_examples(index, EXAMPLE_COUNT)
         ],
     )
@@ -140,8 +169,9 @@ def choose_examples(index: DetectionIndex, count: int) -> list[int]:
     return chosen
 
 
-def _example(dataset: DetectionDataset, row: int, found: Detections, folder: Path) -> Example:
-    index, (image, target) = dataset.index, dataset[row]
+def draw_example(index: DetectionIndex, row: int, found: Detections, folder: Path) -> Example:
+    """An image with what was found in it; the image is saved below the folder of the run."""
+    image, target = DetectionDataset(index)[row]
     picture = f"{EXAMPLES}/{row:06d}.png"
     _save_picture(image, folder / picture)
     overlap = pairwise_iou(found["boxes"], target["boxes"])
@@ -151,7 +181,7 @@ def _example(dataset: DetectionDataset, row: int, found: Detections, folder: Pat
         picture=picture,
         size=(image.shape[2], image.shape[1]),
         objects=_boxes(target, certain, certain, index.classes),
-        found=_boxes(found, found["scores"], overlap.amax(1), index.classes),
+        found=_boxes(found, found["scores"], pad(overlap, (0, 1)).amax(1), index.classes),
     )
 
 
@@ -178,20 +208,20 @@ def _save_picture(image: Tensor, path: Path) -> None:
     picture.save(path, "PNG", optimize=True)
 
 
-def _keep(findings: Findings, path: Path) -> None:
+def keep_json(values: Mapping[str, Any], path: Path) -> None:
+    """Write a file, whole or not at all."""
     spare = path.with_name(f"{path.name}.part")
-    spare.write_text(json.dumps(asdict(findings), indent=1) + "\n", encoding="utf-8")
+    spare.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     spare.replace(path)
+
+
+def example_from(values: Mapping[str, Any]) -> Example:
+    """An example back from JSON."""
+    boxes = {key: [Box(**box) for box in values[key]] for key in ("objects", "found")}
+    return Example(picture=values["picture"], size=tuple(values["size"]), **boxes)
 
 
 def _read(path: Path) -> Findings:
     values = json.loads(path.read_text(encoding="utf-8"))
-    examples = [
-        Example(
-            **one
-            | {"size": tuple(one["size"])}
-            | {key: [Box(**box) for box in one[key]] for key in ("objects", "found")}
-        )
-        for one in values.pop("examples")
-    ]
+    examples = [example_from(one) for one in values.pop("examples")]
     return Findings(**values, examples=examples)

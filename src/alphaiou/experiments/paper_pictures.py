@@ -65,3 +65,18 @@ def alike(seen: Mapping[str, Sequence[ComparedRun]], most: int) -> dict[str, Com
 
 def _images(findings: Findings) -> tuple[object, ...]:
     return findings.split, *(example.picture for example in findings.examples)
+
+
+def compared_pairs(
+    cells: Mapping[str, CellRuns], paths: Mapping[str, Path]
+) -> list[tuple[str, str, Path, Path]]:
+    """The labels of every baseline and its cell, and the folders of their first shared seed."""
+    pairs = []
+    for label, own in cells.items():
+        base = cells.get(own.cell.baseline or "")
+        seeds = sorted(own.runs.keys() & base.runs.keys()) if base else []
+        if base and seeds:
+            runs = (one.runs[seeds[0]]["name"] for one in (base, own))
+            first, second = (run_folder(paths[name]) for name in runs)
+            pairs.append((base.cell.label, label, first, second))
+    return pairs

@@ -7,12 +7,13 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from alphaiou.experiments.comparison_pictures import examples_grid
+from alphaiou.experiments.comparison_pictures import example_row, examples_grid
+from alphaiou.experiments.differing_pictures import Differences, read_differences, said_of
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import escape, tag
 from alphaiou.experiments.paper_charts import band_chart
 from alphaiou.experiments.paper_circumstances import environment, recipes_of
-from alphaiou.experiments.paper_pictures import alike, reached_shares, seen_runs
+from alphaiou.experiments.paper_pictures import alike, compared_pairs, reached_shares, seen_runs
 from alphaiou.experiments.paper_records import (
     CellRuns,
     RunRecord,
@@ -195,10 +196,36 @@ def _charts(cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
 
 
 def _gallery(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
+    """Images spread over the data, and those where two losses differ, as far as they were kept."""
     named = alike(seen_runs(cells, paths), MOST_PICTURED)
-    if not named:
-        return ""
-    return tag("details", tag("summary", "Pictures"), examples_grid(named, f"{grid.name}-picture"))
+    parts = []
+    if named:
+        spread = examples_grid(named, f"{grid.name}-picture")
+        parts.append(tag("details", tag("summary", "Pictures"), spread))
+    for number, (first, second, *folders) in enumerate(compared_pairs(cells, paths)):
+        differences = read_differences(*folders)
+        if differences is not None:
+            mark = f"{grid.name}-differs{number}"
+            inside = _differing(differences, {"first": first, "second": second}, folders[1], mark)
+            title = f"Pictures where {first} and {second} differ"
+            parts.append(tag("details", tag("summary", escape(title)), inside))
+    return "".join(parts)
+
+
+def _differing(differences: Differences, names: Mapping[str, str], folder: Path, mark: str) -> str:
+    """The images of each kind; none is hidden, those where the second loss does worse neither."""
+    parts = []
+    for kind, pairs in differences.items():
+        rows = [
+            example_row(
+                f"{mark}-{kind}{place}", dict(zip(names.values(), pair, strict=True)), folder
+            )
+            for place, pair in enumerate(pairs)
+        ]
+        shown = tag("div", *rows, class_="examples", style="--columns: 3")
+        said = said_of(kind, names)
+        parts.append(tag("h3", escape(said)) + (shown if rows else tag("p", "In no image.")))
+    return "".join(parts)
 
 
 def _absent(names: Sequence[str]) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from alphaiou.cli.paper.reading import RecordOptions, study_of
+
+if TYPE_CHECKING:
+    from alphaiou.experiments.grid import Grid
+    from alphaiou.experiments.paper_choice import Study
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class PaperPlots(RecordOptions):
     - GRID-curves   scores by epoch, with bands where there are several seeds
     - GRID-alpha    scores against α; GRID-gain, -noise, -subset, -epochs likewise
     - GRID-ious     objects found with at least an IoU, where findings were kept
+
+    For the grid examples: images where two detectors differ, from their weights.
     """
 
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/paper/plots")
@@ -32,6 +38,20 @@ def run_paper_plots(command: PaperPlots) -> int:
 
     study = study_of(command)
     for grid in study.grids:
-        for path in save_plots(grid, study.records, study.paths, command.out):
+        paths = save_plots(grid, study.records, study.paths, command.out)
+        if grid.pictures and command.grids:
+            paths += _differences(grid, study)
+        for path in paths:
             sys.stdout.write(f"wrote {path}\n")
     return 0
+
+
+def _differences(grid: Grid, study: Study) -> list[Path]:
+    """Images where a loss and its baseline differ, kept beside the run of the loss."""
+    from alphaiou.experiments.differing_pictures import keep_differences
+    from alphaiou.experiments.paper_pictures import compared_pairs
+    from alphaiou.experiments.paper_records import grid_scores
+
+    pairs = compared_pairs(grid_scores(grid, study.records), study.paths)
+    kept = [keep_differences(first, second) for _, _, first, second in pairs]
+    return [path for path in kept if path is not None]
