@@ -58,13 +58,21 @@ class Browser:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 return answer["result"]
 
-    def show(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Open a file in a window of a size."""
+    def show(
+        self,
+        path: Path,
+        *,
+        width: int = 1200,
+        height: int = 900,
+        dark: bool = False,
+        motion: bool = False,
+    ) -> None:
+        """Open a file in a window of a size, for somebody with these wishes."""
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.call("Emulation.setDeviceMetricsOverride", **screen)
         self.call("Emulation.setTouchEmulationEnabled", enabled=width < 600)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        still = {"name": "prefers-reduced-motion", "value": "no-preference" if motion else "reduce"}
         self.call("Emulation.setEmulatedMedia", features=[scheme, still])
         self.errors.clear()
         self.call("Page.navigate", url=path.as_uri())

@@ -316,6 +316,31 @@ def test_the_simulation_plays_to_its_end(browser, page):
     assert shares[1:] == [f"{curve[-1]['iou']:.3f}" for curve in (own, rival)]
 
 
+def test_the_simulation_moves_and_pauses(browser, page):
+    browser.show(page, motion=True)
+    show_tab(browser, "simulation")
+    set_input(browser, "points", "2")
+    browser.evaluate("byId('play').click()")
+    assert text(browser, "#play") == "Pause"
+    wait_while(browser, "play.own.iteration < 3")
+    browser.evaluate("byId('play').click()")
+    at = browser.evaluate("play.own.iteration")
+    browser.settle()
+    assert text(browser, "#play") == "Play"
+    assert text(browser, "#progress") == f"step {at} of 200, 686 boxes"
+    assert at < 200
+
+
+def test_a_hidden_simulation_stands_still(browser, page):
+    browser.show(page, motion=True)
+    show_tab(browser, "simulation")
+    browser.evaluate("byId('play').click()")
+    show_tab(browser, "curves")
+    browser.settle()
+    assert not browser.evaluate("play.running")
+    assert browser.errors == []
+
+
 def test_the_scores_are_those_of_the_records(browser, page):
     browser.show(page)
     show_tab(browser, "results")

@@ -10,7 +10,7 @@ from pathlib import Path
 class Explore:
     """Open a page to play with boxes, losses and α.
 
-    The page is one file that needs no network and no server: keep it, send it, open it anywhere.
+    The page is one file that needs no network and no server: keep it or send it.
     """
 
     out: Path = Path("runs/explorer.html")

@@ -16,6 +16,7 @@ ARITHMETIC = ("dual.js", "geometry.js", "terms.js", "formula.js", "properties.js
 #: What is drawn with it.
 VIEWS = (
     "view.js",
+    "chart.js",
     "descent.js",
     "stage.js",
     "losses.js",

@@ -29,8 +29,9 @@ function drawCurves() {
   drawWeights("chart-loss", "Loss", upTo(Math.max(gain * (alpha > 0 ? 1 : 4), 1)), [loss],
     (iou) => 1 - iou);
   drawWeights("chart-gradient", "Absolute gradient", upTo(steep), [gradient], () => 1);
-  const ratio = (iou) =>
-    gain * (alpha > 0 ? relativeLossWeight(iou, alpha) : -Math.log(iou) / (1 - Math.min(iou, 1 - 1e-9)));
+  // −log IoU / (1 − IoU) is 1 at IoU 1.
+  const logRatio = (iou) => (iou < 1 ? -Math.log(iou) / (1 - iou) : 1);
+  const ratio = (iou) => gain * (alpha > 0 ? relativeLossWeight(iou, alpha) : logRatio(iou));
   drawWeights("chart-relative", "Relative reweighting", upTo(steep), [ratio, gradient], () => 1);
   // At weight 1 these are IoU − IoU^α and α·IoU^(α−1) − 1.
   const difference = (iou) => loss(iou) - (1 - iou);
@@ -42,16 +43,19 @@ function drawCurves() {
 /** What the turning point says, in a sentence. */
 function turningText() {
   const { alpha, gain } = state;
-  if (alpha === 0) return "α = 0 is −log IoU: the gradient 1/IoU is above that of the plain loss everywhere.";
-  if (alpha === 1 && gain === 1) return "α = 1 with weight 1 is the plain IoU loss: move α to see what it changes.";
+  if (alpha === 0) return "α = 0 is −log IoU, whose gradient is weight/IoU.";
+  if (alpha === 1 && gain === 1) {
+    return "α = 1 with weight 1 is the plain IoU loss: move α to see what it changes.";
+  }
   const point = gainedTurningPoint(alpha, gain);
   if (point === null) {
     const stronger = gain * relativeGradientWeight(0.5, alpha) > 1 ? "larger" : "smaller";
     return `The gradient is ${stronger} than that of the plain loss at every IoU.`;
   }
-  const [above, below, end] = alpha > 1 ? ["larger", "smaller", "up"] : ["smaller", "larger", "down"];
-  return `Turning point: IoU ${number(point)}. Above it the gradient is ${above} than that of the plain `
-    + `loss, ${end} to ×${number(gain * alpha, 2)} at IoU 1; below it ${below}.`;
+  const [above, below, end] =
+    alpha > 1 ? ["larger", "smaller", "up"] : ["smaller", "larger", "down"];
+  return `Turning point: IoU ${number(point)}. Above it the gradient is ${above} than that of `
+    + `the plain loss, ${end} to ×${number(gain * alpha, 2)} at IoU 1; below it ${below}.`;
 }
 
 views.push({ tab: "curves", draw: drawCurves });

@@ -26,7 +26,9 @@ function drawNumbers({ value, similarity, penalties }) {
     return [text.includes("e") ? `(${text})` : text, htmlElement("sup", String(exponent))];
   };
   const similarityTerm =
-    state.alpha === 0 ? [`− log ${number(similarity)}`] : ["1 − ", ...raised(similarity, state.alpha)];
+    state.alpha === 0
+      ? [`− log ${number(similarity)}`]
+      : ["1 − ", ...raised(similarity, state.alpha)];
   byId("numbers").replaceChildren(
     `${number(state.gain * value)} = ${number(state.gain, 2)} · ( `,
     ...similarityTerm,

@@ -45,7 +45,8 @@ byId("kind").addEventListener("change", (event) => change({ kind: event.target.v
 byId("alpha").addEventListener("input", (event) => change({ alpha: Number(event.target.value) }));
 byId("penalty-alpha").addEventListener("input", (event) =>
   change({ penaltyAlpha: Number(event.target.value) }));
-byId("gain").addEventListener("input", (event) => change({ gain: 2 ** Number(event.target.value) }));
+byId("gain").addEventListener("input", (event) =>
+  change({ gain: 2 ** Number(event.target.value) }));
 byId("tied").addEventListener("change", (event) => change({ tied: event.target.checked }));
 byId("reset").addEventListener("click", () => change(structuredClone(START)));
 for (const tab of tabs) {

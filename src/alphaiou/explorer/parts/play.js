@@ -34,7 +34,8 @@ function advance() {
 }
 
 function drawSimulation() {
-  const key = JSON.stringify([state.kind, powers(), state.gain, byId("rival").value, byId("points").value]);
+  const choices = ["rival", "points"].map((id) => byId(id).value);
+  const key = JSON.stringify([state.kind, powers(), state.gain, choices]);
   if (key !== play.key) {
     play.key = key;
     restartSimulation();
@@ -44,26 +45,34 @@ function drawSimulation() {
 
 function drawSimulationState() {
   const { own, rival } = play;
-  const rivalKind = rival.kind === state.kind && rival.powers === PLAIN;
   byId("play").textContent = play.running ? "Pause" : own.finished ? "Play again" : "Play";
-  byId("progress").textContent = `step ${own.iteration} of ${ITERATIONS}, ${own.boxes.length.toLocaleString("en")} boxes`;
-  byId("own-name").textContent = lossName(own.kind, own.powers) + gainText(own.gain);
-  byId("rival-name").textContent = rivalKind
-    ? `${DATA.names[rival.kind]} as published` : lossName(rival.kind, rival.powers) + gainText(rival.gain);
+  const count = own.boxes.length.toLocaleString("en");
+  byId("progress").textContent = `step ${own.iteration} of ${ITERATIONS}, ${count} boxes`;
+  byId("own-name").textContent = descentName(own);
+  byId("rival-name").textContent = descentName(rival);
   drawArena(byId("own-arena"), own, "--s0");
   drawArena(byId("rival-arena"), rival, "--s1");
   const lines = (value) => [own, rival].map((descent, i) =>
     ({ points: descent.curve.map((means, at) => [at, value(means)]), style: `s${i}` }));
   const x = { low: 0, high: ITERATIONS, label: "step" };
-  drawChart(byId("chart-iou"),
-    { label: "Mean IoU by step", x, y: { low: 0, high: 1.02 }, lines: lines(({ iou }) => iou) });
+  drawChart(byId("chart-iou"), {
+    label: "Mean IoU by step",
+    x,
+    y: { low: 0, high: 1.02 },
+    lines: lines(({ iou }) => iou),
+  });
   const worst = 1.05 * Math.max(...own.curve.concat(rival.curve).map(({ error }) => error));
-  drawChart(byId("chart-error"),
-    { label: "Mean error by step", x, y: { low: 0, high: worst }, lines: lines(({ error }) => error) });
+  drawChart(byId("chart-error"), {
+    label: "Mean error by step",
+    x,
+    y: { low: 0, high: worst },
+    lines: lines(({ error }) => error),
+  });
   drawShares();
 }
 
-const gainText = (gain) => (gain === 1 ? "" : `, gain ×${number(gain, 2)}`);
+const descentName = ({ kind, powers, gain }) =>
+  lossName(kind, powers) + (gain === 1 ? "" : `, gain ×${number(gain, 2)}`);
 
 function drawArena(canvas, descent, name) {
   const { context, width } = sizedCanvas(canvas);
@@ -89,7 +98,8 @@ function drawArena(canvas, descent, name) {
   context.setLineDash([4 / scale, 3 / scale]);
   descent.cases.slice(0, ASPECT_RATIOS.length).forEach(({ target }) => outline(target));
   const { iou } = descent.curve.at(-1);
-  canvas.setAttribute("aria-label", `Boxes around the targets at step ${descent.iteration}, mean IoU ${number(iou, 2)}`);
+  const label = `Boxes at step ${descent.iteration}, mean IoU ${number(iou, 2)}`;
+  canvas.setAttribute("aria-label", label);
 }
 
 function drawShares() {
@@ -101,20 +111,6 @@ function drawShares() {
     number(descent.curve.at(-1).error),
   ]);
   fillTable(byId("shares"), head, rows);
-}
-
-/** Rows of text into a table; the first cell heads its row. */
-function fillTable(table, head, rows, styles = []) {
-  const line = (cells, heading, style) => {
-    const row = htmlElement("tr", "", { class: style ?? "" });
-    row.append(...cells.map((text, i) => heading || i === 0
-      ? htmlElement("th", text, { scope: heading ? "col" : "row" }) : htmlElement("td", text)));
-    return row;
-  };
-  const [top, body] = [htmlElement("thead"), htmlElement("tbody")];
-  top.append(line(head, true));
-  body.append(...rows.map((cells, i) => line(cells, false, styles[i])));
-  table.replaceChildren(top, body);
 }
 
 byId("rival").append(

@@ -38,7 +38,8 @@ function seedText(runs) {
   const seeds = runs.map((run) => run.seeds);
   const one = "One seed gives no interval, and decides nothing small.";
   const several = "In brackets: 95% intervals of the mean change (Student's t over the seeds).";
-  return [Math.max(...seeds) > 1 ? several : "", Math.min(...seeds) === 1 ? one : ""].join(" ").trim();
+  const said = [Math.max(...seeds) > 1 && several, Math.min(...seeds) === 1 && one];
+  return said.filter(Boolean).join(" ");
 }
 
 function drawScores(runs) {
@@ -69,7 +70,8 @@ function changeAxis(changes) {
 
 /** Lines, points and whiskers of changes: a line for each list of [x, change]. */
 function changeMarks(lists) {
-  const points = lists.flatMap((list, i) => list.map(([x, change]) => ({ x, change, style: seriesStyle(i) })));
+  const points = lists.flatMap((list, i) =>
+    list.map(([x, change]) => ({ x, change, style: seriesStyle(i) })));
   return {
     lines: lists.map((list, i) =>
       ({ points: list.map(([x, { mean }]) => [x, 100 * mean]), style: seriesStyle(i) })),
@@ -120,7 +122,7 @@ function drawSweep(runs) {
 byId("setting").append(
   ...DATA.results.map(({ title }, i) => htmlElement("option", title, { value: i })));
 byId("score").append(
-  ...Object.entries(SCORE_COLUMNS).map(([key, name]) => htmlElement("option", name, { value: key })));
+  ...Object.entries(SCORE_COLUMNS).map(([value, name]) => htmlElement("option", name, { value })));
 byId("score").value = "map75_95";
 for (const id of ["setting", "score"]) byId(id).addEventListener("change", redrawSoon);
 byId("result-choice").hidden = DATA.results.length < 2;

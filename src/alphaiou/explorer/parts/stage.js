@@ -141,7 +141,8 @@ function placeBox({ group, body, ring, title, grips }, [x1, y1, x2, y2], name) {
 
 /** An arrow from the middle of each side, along the way that makes the loss smaller. */
 function pullArrows([x1, y1, x2, y2], gradient, unit) {
-  const places = [[x1, (y1 + y2) / 2], [(x1 + x2) / 2, y1], [x2, (y1 + y2) / 2], [(x1 + x2) / 2, y2]];
+  const [cx, cy] = [(x1 + x2) / 2, (y1 + y2) / 2];
+  const places = [[x1, cy], [cx, y1], [x2, cy], [cx, y2]];
   return places.flatMap(([x, y], side) => {
     const pull = -gradient[side] * unit;
     const long = Math.min(ARROW.scale * Math.sqrt(Math.abs(pull)), ARROW.longest);
@@ -173,14 +174,15 @@ function drawStage() {
   const [, , w, h] = centred(state.target);
   const gradient = loss.gradient.map((x) => x * state.gain);
   const descent = descentWay(state.kind, powers(), state.gain, state.pred, state.target);
-  const [cx, cy, endW, endH] = descent.way.at(-1);
+  const [cx, cy, width, height] = descent.way.at(-1);
+  const points = descent.way.map(([x, y]) => `${x},${y}`).join(" ");
   overlay.replaceChildren(
-    svgElement("rect", { class: "end", x: cx - endW / 2, y: cy - endH / 2, width: endW, height: endH }),
-    svgElement("polyline", { class: "way", points: descent.way.map(([x, y]) => `${x},${y}`).join(" ") }),
+    svgElement("rect", { class: "end", x: cx - width / 2, y: cy - height / 2, width, height }),
+    svgElement("polyline", { class: "way", points }),
     ...pullArrows(state.pred, gradient, Math.sqrt(w * h)),
   );
-  announce(`IoU ${number(loss.iou)}, ${lossName(state.kind, powers())} ${number(state.gain * loss.value)}, `
-    + `descent: ${descentText(descent)}`);
+  const now = `${lossName(state.kind, powers())} ${number(state.gain * loss.value)}`;
+  announce(`IoU ${number(loss.iou)}, ${now}, descent: ${descentText(descent)}`);
 }
 
 /** Say it once nothing moves any more, so that a screen reader is not flooded. */

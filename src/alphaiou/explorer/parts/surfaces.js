@@ -1,4 +1,4 @@
-// The loss over the place of the prediction's centre, and the way of descent, a panel for each kind.
+// The loss by the place of the prediction's centre, and the way of descent: a panel for each kind.
 
 const MESH = { columns: 41, rows: 31 };
 const BANDS = 14;

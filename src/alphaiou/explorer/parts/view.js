@@ -1,4 +1,4 @@
-// What the views share: the state, how it changes, numbers as text, and charts.
+// What the views share: the state, how it changes, and numbers, lists and tables as text.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const START = {
@@ -81,6 +81,25 @@ function fillFacts(list, facts) {
   );
 }
 
+/** Rows of text into a table; the first cell heads its row. */
+function fillTable(table, head, rows, styles = []) {
+  const line = (cells, style = "") => {
+    const row = htmlElement("tr", "", { class: style });
+    row.append(
+      htmlElement("th", cells[0], { scope: "row" }),
+      ...cells.slice(1).map((text) => htmlElement("td", text)),
+    );
+    return row;
+  };
+  const top = htmlElement("thead");
+  const titles = htmlElement("tr");
+  titles.append(...head.map((text) => htmlElement("th", text, { scope: "col" })));
+  top.append(titles);
+  const body = htmlElement("tbody");
+  body.append(...rows.map((cells, i) => line(cells, styles[i])));
+  table.replaceChildren(top, body);
+}
+
 /** A canvas with as many pixels as it covers on the screen, and its size in CSS pixels. */
 function sizedCanvas(canvas) {
   const ratio = Math.min(devicePixelRatio || 1, 2);
@@ -94,67 +113,3 @@ function sizedCanvas(canvas) {
 }
 
 const colour = (name) => getComputedStyle(document.body).getPropertyValue(name).trim();
-
-/** Round numbers along an axis, about five of them. */
-function ticks({ low, high }) {
-  const rough = (high - low) / 5;
-  const scale = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((m) => m * scale).find((s) => s >= 0.999 * rough);
-  const first = Math.ceil(low / step - 1e-9);
-  const last = Math.floor(high / step + 1e-9);
-  return Array.from({ length: last - first + 1 }, (_, i) => +((first + i) * step).toFixed(10));
-}
-
-const CHART = { width: 420, height: 260, left: 44, right: 12, top: 12, bottom: 38 };
-
-/** Lines, marks, points and whiskers over two axes, into an element of the page. */
-function drawChart(into, { label, x, y, lines = [], marks = [], dots = [], whiskers = [] }) {
-  const { width, height, left, right, top, bottom } = CHART;
-  const px = (value) => left + ((width - left - right) * (value - x.low)) / (x.high - x.low);
-  const py = (value) => top + (height - top - bottom) * (1 - (value - y.low) / (y.high - y.low));
-  const text = (content, attributes) => {
-    const element = svgElement("text", attributes);
-    element.textContent = content;
-    return element;
-  };
-  const chart = svgElement("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
-  chart.setAttribute("aria-label", label);
-  for (const value of ticks(y)) {
-    const level = py(value);
-    chart.append(
-      svgElement("line", { class: "grid", x1: left, x2: width - right, y1: level, y2: level }),
-      text(axisNumber(value), { x: left - 6, y: level + 4, "text-anchor": "end" }),
-    );
-  }
-  for (const value of ticks(x)) {
-    const place = { x: px(value), y: height - bottom + 17, "text-anchor": "middle" };
-    chart.append(text(axisNumber(value), place));
-  }
-  const middle = (left + width - right) / 2;
-  chart.append(text(x.label, { x: middle, y: height - 4, "text-anchor": "middle" }));
-  // What lies beyond the axes is cut off.
-  const plot = svgElement("svg", {
-    x: left, y: top - 6, width: width - left - right + 6, height: height - top - bottom + 12,
-    viewBox: `${left} ${top - 6} ${width - left - right + 6} ${height - top - bottom + 12}`,
-    overflow: "hidden",
-  });
-  for (const mark of marks) {
-    const place = px(mark);
-    plot.append(svgElement("line", { class: "mark", x1: place, x2: place, y1: 0, y2: height }));
-  }
-  for (const { points, style } of lines) {
-    const path = points.map(([a, b]) => `${px(a).toFixed(1)},${py(b).toFixed(1)}`).join(" ");
-    plot.append(svgElement("polyline", { class: `line ${style}`, points: path }));
-  }
-  for (const { at, low, high, style } of whiskers) {
-    const ends = { x1: px(at), x2: px(at), y1: py(low), y2: py(high) };
-    plot.append(svgElement("line", { class: `whisker ${style}`, ...ends }));
-  }
-  for (const { at, style } of dots) {
-    plot.append(svgElement("circle", { class: `dot ${style}`, cx: px(at[0]), cy: py(at[1]), r: 4.5 }));
-  }
-  chart.append(plot);
-  into.replaceChildren(chart);
-}
-
-const axisNumber = (value) => String(value).replace("-", "−");
