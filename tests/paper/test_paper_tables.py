@@ -288,3 +288,20 @@ def test_the_page_of_findings_is_that_of_the_records():
     root = RESULTS.parent
     text = (root / "docs/findings.md").read_text(encoding="utf-8")
     assert rendered(text, root) == text
+
+
+def test_many_comparisons_are_summed_up():
+    cells = [
+        cell("iou", label="base"),
+        *(cell(f"iou:{a}", "base", f"power {a}") for a in (2, 3, 4, 5)),
+    ]
+    grid = replace(table1(), cells=tuple(cells))
+    rises = {"base": 0.0, "power 2": 0.1, "power 3": -0.1, "power 4": 0.02, "power 5": 0.05}
+    records = {}
+    for own, recipe in grid.recipes():
+        luck = (recipe.seed - 1) * (0.02 if own.label == "power 4" else 0.0)
+        records[recipe_hash(recipe)] = made_record(recipe, 0.5 + rises[own.label] + luck)
+    assert paper_table(grid, records).verdicts()[0] == (
+        "AP50, points against the compared row. Better: power 2 +10.00; power 5 +5.00. "
+        "Worse: power 3 -10.00. Not decided: power 4 +2.00."
+    )

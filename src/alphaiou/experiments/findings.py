@@ -27,34 +27,36 @@ def findings(record: Record) -> str:
         record: A folder of runs, as ``read_record`` gives it.
     """
     records = {run["name"]: run for run in record["runs"]}
-    sections = [
-        f"## {epochs} epochs\n\n" + "\n\n".join(parts)
-        for epochs in _budgets(records.values())
-        if (parts := _sections(_grids(epochs, records), records))
-    ]
-    lengths = [with_found_seeds(paper_grids(quick_scale(DATA))[ANY_BUDGET], records)]
-    if len(_budgets(records.values())) > 1:
-        sections.append("\n\n".join(_sections(lengths, records, level="##")))
+    budgets = _budgets(records.values())
+    lengths = _of_found_runs(paper_grids(quick_scale(DATA))[ANY_BUDGET], records)
+    seen = _names(lengths, records) if len(budgets) > 1 else set()
+    sections: list[str] = []
+    for epochs in budgets:
+        # The other lengths that were tried have a table of their own.
+        grids = _grids(epochs, records, seen if sections else set())
+        parts = _sections(grids, records)
+        sections += ["\n\n".join([f"## {epochs} epochs", *parts])] * bool(parts)
+    sections += _sections([lengths], records, level="##") * (len(budgets) > 1)
     return "\n\n".join(sections)
 
 
-def _grids(epochs: int, records: Mapping[str, RunRecord]) -> list[Grid]:
-    """The grids at a budget, without those whose runs are all in an earlier one."""
+def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> list[Grid]:
+    """The grids at a budget, without those whose runs were all seen, or are in an earlier one."""
     chosen: list[Grid] = []
+    earlier = [seen]
     for grid in paper_grids(quick_scale(DATA, epochs)).values():
-        if grid.name != ANY_BUDGET:
-            chosen.append(with_found_seeds(_of_found_runs(grid, records), records))
-    names = [_names(grid, records) for grid in chosen]
-    return [
-        grid
-        for place, grid in enumerate(chosen)
-        if not any(names[place] <= earlier for earlier in names[:place])
-    ]
+        found = _of_found_runs(grid, records)
+        names = _names(found, records)
+        if grid.name != ANY_BUDGET and not any(names <= others for others in earlier):
+            chosen.append(found)
+            earlier.append(names)
+    return chosen
 
 
 def _of_found_runs(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
-    """The grid with the cells that were run at all."""
-    cells = grid_scores(with_found_seeds(grid, records), records)
+    """The grid with the cells and the seeds that were run."""
+    grid = with_found_seeds(grid, records)
+    cells = grid_scores(grid, records)
     return replace(grid, cells=tuple(own.cell for own in cells.values() if own.runs))
 
 

@@ -35,6 +35,8 @@ INTERVAL_NOTE = (
 )
 #: The scores that sentences are written about.
 HEADLINES = ("ap50", "map75_95", "ap95")
+#: Comparisons that get sentences of their own; more are summed up.
+MOST_SENTENCES = 3
 COLUMN_ORDER = (
     *(f"ap{percent}" for percent in range(50, 100, 5)),
     *("map", "map75_95", "map_small", "map_medium", "map_large"),
@@ -90,14 +92,20 @@ class PaperTable:
     best: tuple[str, ...] = ()
 
     def verdicts(self) -> list[str]:
-        """A sentence on every comparison of several seeds, a score at a time, and on best gains."""
-        compared = [
+        """What the seeds decide: a sentence a comparison, or a summary a score if they are many.
+
+        Comparisons of one seed decide nothing and are left out; best gains come last.
+        """
+        compared = [row for row in self.rows if any(c.seeds > 1 for c in row.changes.values())]
+        columns = [column for column in HEADLINES if column in self.columns]
+        if len(compared) > MOST_SENTENCES:
+            return [*(_summary(compared, column) for column in columns), *self.best]
+        sentences = [
             verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
-            for column in HEADLINES
-            for row in self.rows
-            if column in row.changes and row.changes[column].seeds > 1
+            for column in columns
+            for row in compared
         ]
-        return [*compared, *self.best]
+        return [*sentences, *self.best]
 
 
 def paper_table(
@@ -217,6 +225,18 @@ def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) 
         total = len(grid.cells) * len(grid.seeds)
         notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
     return (*notes, *grid.differs)
+
+
+def _summary(rows: Sequence[TableRow], column: str) -> str:
+    """Which rows are above and below what they are compared with, and which are not decided."""
+    sides: dict[str, list[str]] = {"Better": [], "Worse": [], "Not decided": []}
+    for row in rows:
+        change = row.changes[column]
+        side = "Better" if change.difference > 0 else "Worse"
+        named = f"{row.label} {100 * change.difference:+.2f}"
+        sides[side if change.decided else "Not decided"].append(named)
+    parts = (f"{side}: {'; '.join(names)}." for side, names in sides.items() if names)
+    return f"{column_title(column)}, points against the compared row. {' '.join(parts)}"
 
 
 def _seeds_note(grid: Grid, rows: Sequence[TableRow]) -> str:
