@@ -124,7 +124,7 @@ def convert_boxes(
 ) -> Num[Tensor, "*batch 4"]:
     """Boxes of one format in another.
 
-    Example:
+    Examples:
         >>> convert_boxes(torch.tensor([1.0, 2.0, 5.0, 4.0]), "xyxy", "cxcywh")
         tensor([3., 3., 4., 2.])
     """
@@ -153,7 +153,7 @@ def box_iou(
 ) -> Float[Tensor, "*batch"]:
     """The similarity of aligned pairs: IoU, GIoU, DIoU or CIoU; differentiable.
 
-    Example:
+    Examples:
         >>> a, b = torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0, 2.0]])
         >>> box_iou(a, b), box_iou(a, b, kind="diou")
         (tensor([0.3333]), tensor([0.2564]))
@@ -171,7 +171,7 @@ def pairwise_iou(
 ) -> Float[Tensor, "n m"]:
     """The similarity of every box of one set with every box of another; differentiable.
 
-    Example:
+    Examples:
         >>> boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]])
         >>> pairwise_iou(boxes, boxes)
         tensor([[1.0000, 0.3333],

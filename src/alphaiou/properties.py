@@ -75,7 +75,7 @@ def relative_loss_weight(
     Raises:
         ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
 
-    Example:
+    Examples:
         >>> [relative_loss_weight(iou, 3.0) for iou in (0.0, 0.5, 1.0)]
         [1.0, 1.75, 3.0]
     """
@@ -108,7 +108,7 @@ def relative_gradient_weight(
     Raises:
         ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
 
-    Example:
+    Examples:
         >>> [relative_gradient_weight(iou, 3.0) for iou in (0.0, 0.5, 1.0)]
         [0.0, 0.75, 3.0]
     """
@@ -136,7 +136,7 @@ def absolute_loss_weight(
     Raises:
         ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
 
-    Example:
+    Examples:
         >>> [absolute_loss_weight(iou, 2.0) for iou in (0.0, 0.5, 1.0)]
         [0.0, 0.25, 0.0]
     """
@@ -166,7 +166,7 @@ def absolute_gradient_weight(
     Raises:
         ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
 
-    Example:
+    Examples:
         >>> [absolute_gradient_weight(iou, 3.0) for iou in (0.0, 0.5, 1.0)]
         [-1.0, -0.25, 2.0]
     """
@@ -195,7 +195,7 @@ def turning_point(alpha: float | Tensor) -> float | Tensor:
     Raises:
         ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
 
-    Example:
+    Examples:
         >>> [round(turning_point(alpha), 3) for alpha in (0.5, 1.0, 2.0, 3.0)]
         [0.25, 0.368, 0.5, 0.577]
     """

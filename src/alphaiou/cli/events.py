@@ -40,7 +40,7 @@ def with_events(report: Report, folder: Path) -> Report:
 def scalars(entry: dict[str, Any]) -> dict[str, float]:
     """The numbers of an epoch by the names of their curves.
 
-    Example:
+    Examples:
         >>> scalars({"epoch": 1, "box": 0.5, "val": {"map": 0.25}})
         {'train/box': 0.5, 'val/map': 0.25}
     """

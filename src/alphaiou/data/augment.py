@@ -38,7 +38,7 @@ class Augmentation:
         min_area_share: So is one of which less than this share of its area is shown.
         max_aspect: So is one that is shown longer than this many times its width, or the reverse.
 
-    Example:
+    Examples:
         >>> Augmentation(mosaic=2)
         Traceback (most recent call last):
         ...
@@ -120,7 +120,7 @@ def sample_augmentation(
         generator: The source of the numbers; the device's own unless given, which is what a
             compiled function and a CUDA graph want.
 
-    Example:
+    Examples:
         >>> source = torch.Generator().manual_seed(0)
         >>> sample = sample_augmentation(2, 10, 320, Augmentation(), "cpu", generator=source)
         >>> sample.others.shape, bool((sample.scale >= 0.5).all())
@@ -163,7 +163,7 @@ def augment(
         The batch. Its images are bytes, rounded once at the end: a quarter of the memory of
         floats, and what a detector divides by 255 itself.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.cache import build_cache
         >>> from alphaiou.data.shapes import shapes_dataset
         >>> cache = build_cache(shapes_dataset("val", size=64, length=3), 64)
@@ -199,7 +199,7 @@ def in_order(
     Returns:
         The rows of the first images, and the sample with the rows of the others.
 
-    Example:
+    Examples:
         >>> first, sample = in_order(sample_augmentation(2, 9, 64, Augmentation(), "cpu"))
         >>> first, sample.others
         (tensor([0, 4]), tensor([[1, 2, 3],

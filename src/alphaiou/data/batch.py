@@ -67,7 +67,7 @@ def compact(
         valid: Whether a place holds a box.
         slots: How many slots to fill.
 
-    Example:
+    Examples:
         >>> boxes = torch.arange(16.0).reshape(2, 2, 4)
         >>> valid = torch.tensor([[False, True], [True, False]])
         >>> found = compact(boxes, torch.tensor([[5, 6], [7, 8]]), valid, slots=3)

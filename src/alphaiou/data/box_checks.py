@@ -45,7 +45,7 @@ def check_boxes(
     Returns:
         Whether each box is kept, and the problems in the order of the boxes.
 
-    Example:
+    Examples:
         >>> boxes = np.array([[0.0, 0, 8, 8], [4, 4, 4, 9]])
         >>> labels, images = np.array([0, 0]), np.array([0, 0])
         >>> place = lambda row: ("a.xml", f"object {row + 1}")

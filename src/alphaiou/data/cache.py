@@ -125,7 +125,7 @@ def build_cache(
     Raises:
         DataError: The pixels fit nowhere, or no image can be read.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_dataset
         >>> cache = build_cache(shapes_dataset("val", size=96, length=3), 64)
         >>> tuple(cache.pixels.shape), len(cache.problems)
@@ -233,7 +233,7 @@ def to_original(
         boxes: ``xyxy``.
         scale: The row of ``cache.scales`` of their image.
 
-    Example:
+    Examples:
         >>> to_original(torch.tensor([[0.0, 0, 16, 8]]), torch.tensor([[0.5, 0.25]]))
         tensor([[ 0.,  0., 32., 32.]])
     """

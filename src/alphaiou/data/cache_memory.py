@@ -30,7 +30,7 @@ def choose_device(
     Raises:
         TooLargeError: They do not fit in host memory either.
 
-    Example:
+    Examples:
         >>> choose_device(1000, torch.device("cpu"))
         device(type='cpu')
     """

@@ -65,7 +65,7 @@ def load_image(dataset: DetectionDataset, row: int, side: int) -> CachedImage:
 def fitted_size(size: tuple[int, int], side: int) -> tuple[int, int]:
     """Width and height with the longer one made ``side`` and the shape kept.
 
-    Example:
+    Examples:
         >>> fitted_size((500, 375), 320), fitted_size((10, 4000), 320)
         ((320, 240), (1, 320))
     """

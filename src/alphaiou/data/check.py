@@ -87,7 +87,7 @@ def check_dataset(
     Raises:
         DataError: There is no data set, or the split that was named is not there or is broken.
 
-    Example:
+    Examples:
         >>> check_dataset("shapes", "val", decode=False).ok
         True
     """

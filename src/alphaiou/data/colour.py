@@ -26,7 +26,7 @@ def change_colours(
     Returns:
         The three channels, 0 to 255.
 
-    Example:
+    Examples:
         >>> red, none = torch.full((1, 1, 1), 200.0), torch.zeros(1, 1, 1)
         >>> paler = change_colours((red, none, none), torch.tensor([[1, 0.5, 1]]))
         >>> [plane.item() for plane in paler]

@@ -48,7 +48,7 @@ def lost_in(index: DetectionIndex, layout: WritableLayout) -> dict[str, int]:
     Boxes are never lost, only what is said of them: a crowd becomes an ordinary box in YOLO, and a
     difficult one in VOC, where those are ignored in the same way.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_index
         >>> index = shapes_index("val", length=3)
         >>> lost_in(index, "coco"), list(lost_in(index, "voc"))

@@ -39,7 +39,7 @@ class DetectionDataset(_Base):
     Attributes:
         index: The images and boxes; a data set of a changed index is a new ``DetectionDataset``.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_index
         >>> dataset = DetectionDataset(shapes_index("val", size=64, length=2))
         >>> image, target = dataset[1]
@@ -99,7 +99,7 @@ def collate(
 ) -> tuple[list[Tensor], list[Target]]:
     """The images and the targets of a batch, as lists: neither have a size in common.
 
-    Example:
+    Examples:
         >>> collate([("image a", "target a"), ("image b", "target b")])
         (['image a', 'image b'], ['target a', 'target b'])
     """

@@ -46,7 +46,7 @@ class FolderImages:
         anywhere: Whether names may lead out of the folder, or be absolute. Only for lists of paths
             that the user wrote; a name from an annotation file must not choose what is read.
 
-    Example:
+    Examples:
         >>> FolderImages(Path("photos")).where("cats/1.jpg")
         'photos/cats/1.jpg'
     """
@@ -189,7 +189,7 @@ def _cut_off(path: Path) -> DataError:
 def stays_inside(name: str) -> bool:
     """Whether a relative name stays below the folder it is relative to.
 
-    Example:
+    Examples:
         >>> stays_inside("a/b.jpg"), stays_inside("../b.jpg"), stays_inside("/etc/passwd")
         (True, False, False)
     """

@@ -68,7 +68,7 @@ def image_size(source: bytes | Path, name: str | None = None) -> tuple[int, int]
     Raises:
         ImageError: When it is no image, is cut off, or is too large.
 
-    Example:
+    Examples:
         >>> image_size(b"P6 3 2 255 " + bytes(18))
         (3, 2)
     """
@@ -91,7 +91,7 @@ def decode_image(data: bytes, name: str = "image") -> UInt8[Tensor, "3 height wi
     Raises:
         ImageError: When it is no image, is cut off, or is too large.
 
-    Example:
+    Examples:
         >>> decode_image(b"P6 3 2 255 " + bytes(18)).shape
         torch.Size([3, 2, 3])
     """

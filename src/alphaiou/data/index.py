@@ -21,7 +21,7 @@ Layout = Literal["voc", "coco", "yolo", "shapes"]
 class Strings(Sequence[str]):
     """Many short strings in two arrays: a tenth of what a list of them costs, and no references.
 
-    Example:
+    Examples:
         >>> names = Strings.pack(["a.jpg", "ä.png"])
         >>> len(names), names[1]
         (2, 'ä.png')

@@ -49,7 +49,7 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
         DataError: It is no data set, could be two, or has no such split; the message says what
             was looked for, and what there is.
 
-    Example:
+    Examples:
         >>> dataset = load_dataset("shapes", "val")
         >>> dataset.layout, len(dataset)
         ('shapes', 500)
@@ -110,7 +110,7 @@ def recognise(path: str | Path, layout: Layout | None = None) -> Layout:
 def split_names(path: str | Path, *, layout: Layout | None = None) -> tuple[str, ...]:
     """The splits that a data set has.
 
-    Example:
+    Examples:
         >>> split_names("shapes")
         ('train', 'val', 'test')
     """

@@ -58,7 +58,7 @@ def perturb_boxes(
     Returns:
         Boxes of the same shape, dtype and format, all of positive size and inside the image.
 
-    Example:
+    Examples:
         >>> boxes = torch.tensor([[10.0, 20.0, 50.0, 40.0]])
         >>> generator = torch.Generator().manual_seed(0)
         >>> noisy = perturb_boxes(boxes, 0.2, generator=generator, image_size=(48, 64))
@@ -90,7 +90,7 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
     of workers or the release of a library. The direction of the noise does not depend on the rate.
     Areas grow and shrink with their boxes.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_index
         >>> clean = shapes_index("val", length=8)
         >>> noisy = perturb_index(clean, 0.3, seed=0)
@@ -112,7 +112,7 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
 def clean_iou(noisy: DetectionIndex, clean: DetectionIndex) -> CleanIoU:
     """Mean IoU between the boxes of two indexes of the same images, by image and by box.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_index
         >>> index = shapes_index("val", length=8)
         >>> clean_iou(index, index)

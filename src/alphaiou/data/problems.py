@@ -47,7 +47,7 @@ class BrokenFileError(DataError):
 def left_out(problems: Iterable[Problem]) -> str:
     """How many boxes, images and files were left out, and why; "" when nothing was.
 
-    Example:
+    Examples:
         >>> flat = Problem("a.xml", "object 1", "box-flat", "width is 0", "fix it", "box left out")
         >>> left_out([flat, flat])
         '2 boxes left out (2 box-flat)'

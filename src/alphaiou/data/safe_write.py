@@ -30,7 +30,7 @@ def writing_folder(out: Path, *, may_change: Collection[str] = ()) -> Iterator[P
         out: The folder to make, or to add to.
         may_change: Names of files, relative to ``out``, that may be replaced.
 
-    Example:
+    Examples:
         >>> with writing_folder(Path("set")) as folder:
         ...     _ = (folder / "a.txt").write_text("a")
         >>> Path("set/a.txt").read_text()
@@ -101,7 +101,7 @@ def place_images(
 def flat_names(names: Iterable[str]) -> list[str]:
     """A name without folders for each image: its own last part, or all parts where two collide.
 
-    Example:
+    Examples:
         >>> flat_names(["a/1.jpg", "a/2.jpg", "b/2.jpg"])
         ['1.jpg', 'a_2.jpg', 'b_2.jpg']
     """

@@ -10,7 +10,7 @@ def image_bytes(purpose: str, seed: int, name: str, count: int) -> bytes:
     every layout, order, subset, process and release. Images of one data set that share their stem
     (``cam1/0001.jpg`` and ``cam2/0001.jpg``) share their bytes.
 
-    Example:
+    Examples:
         >>> a = image_bytes("noise", 0, "JPEGImages/000005.jpg", 4)
         >>> a == image_bytes("noise", 0, "images/train/000005.webp", 8)[:4]
         True

@@ -56,7 +56,7 @@ def shapes_dataset(
         level: ``full``, ``plain``, or ``discs``, which a small detector learns to find within a
             minute on a processor.
 
-    Example:
+    Examples:
         >>> image, target = shapes_dataset("val", size=160, length=8)[3]
         >>> tuple(image.shape), target["boxes"].shape[-1]
         ((3, 160, 106), 4)
@@ -117,7 +117,7 @@ def _labels(
 class DrawnImages:
     """The images of one split, drawn when asked for.
 
-    Example:
+    Examples:
         >>> images = DrawnImages("train", size=64, length=3, seed=0)
         >>> images.read("train-000002.png")[1:4]
         b'PNG'

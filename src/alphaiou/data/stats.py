@@ -118,7 +118,7 @@ class DatasetStats:
 def dataset_stats(index: DetectionIndex) -> DatasetStats:
     """Compute the statistics of an index.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_index
         >>> dataset_stats(shapes_index("val", length=8)).images
         8

@@ -34,7 +34,7 @@ def draw_tiles(
         images_per_sample: Four for a mosaic, one for evaluation.
         generator: The source of the numbers.
 
-    Example:
+    Examples:
         >>> draw_tiles(torch.tensor([7, 8]), 10).view(2, 4)[:, 0]
         tensor([7, 8])
     """
@@ -70,7 +70,7 @@ def stream_batches(
         workers: Processes that decode, one a core unless given; with 0 this process does.
         generator: The source of the other images of a sample.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_dataset
         >>> shapes = shapes_dataset("val", size=64, length=3)
         >>> caches = stream_batches(shapes, [2, 0], 64, batch_size=1, workers=0)

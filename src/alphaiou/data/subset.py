@@ -29,7 +29,7 @@ def subset_index(index: DetectionIndex, fraction: float, seed: int) -> Detection
     Raises:
         ValueError: The fraction is out of range, or so small that no image would be left.
 
-    Example:
+    Examples:
         >>> from alphaiou.data.shapes import shapes_index
         >>> index = shapes_index("val", length=10)
         >>> quarter, half = (set(subset_index(index, f, seed=0).files) for f in (0.25, 0.5))

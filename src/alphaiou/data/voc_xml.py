@@ -49,7 +49,7 @@ def parse_annotation(data: bytes) -> VocAnnotation:
         XmlError: It is no XML, too deep, declares a document type, or is another
             document than an annotation.
 
-    Example:
+    Examples:
         >>> cat = parse_annotation(b"<annotation><object><name>cat</name></object></annotation>")
         >>> cat.objects[0].name, cat.objects[0].lacks
         ('cat', ('bndbox',))
@@ -134,7 +134,7 @@ def _size(fields: dict[str, str]) -> tuple[int, int] | None:
 def number(text: str | bytes) -> float:
     """The number that a text is, NaN if it is none.
 
-    Example:
+    Examples:
         >>> number("7.5"), number("seven")
         (7.5, nan)
     """
@@ -149,7 +149,7 @@ def format_annotation(
 ) -> str:
     """The XML of one image, in the order of elements of the devkit.
 
-    Example:
+    Examples:
         >>> cat = VocObject("cat", (1.0, 1.0, 7.5, 9.0))
         >>> text = format_annotation("VOC2007", "1.jpg", (10, 10), [cat])
         >>> parse_annotation(text.encode()).objects == [cat]
@@ -181,7 +181,7 @@ def format_annotation(
 def shortest(value: float) -> str:
     """The shortest text that reads back as the same number.
 
-    Example:
+    Examples:
         >>> shortest(48.0), shortest(0.1)
         ('48', '0.1')
     """

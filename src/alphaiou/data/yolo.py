@@ -66,7 +66,7 @@ def yolo_splits(config: Path) -> tuple[str, ...]:
 def label_path(image: Path) -> Path:
     """The file with the boxes of an image.
 
-    Example:
+    Examples:
         >>> label_path(Path("images/set/images/train/1.jpg")).as_posix()
         'images/set/labels/train/1.txt'
     """

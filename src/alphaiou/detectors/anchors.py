@@ -23,7 +23,7 @@ def best_possible_recall(
         sizes: Width and height of the boxes, in pixels at the size of training.
         anchors: Width and height of the anchors, in the same pixels.
 
-    Example:
+    Examples:
         >>> best_possible_recall(torch.tensor([[10.0, 10.0], [90.0, 9.0]]), torch.ones(1, 2) * 12)
         0.5
     """

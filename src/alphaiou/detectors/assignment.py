@@ -32,7 +32,7 @@ def assign(
     Returns:
         The column of each row; 0 for rows that do not take part.
 
-    Example:
+    Examples:
         >>> cost = torch.tensor([[[1.0, 2.0, 9.0], [0.0, 5.0, 9.0]]])
         >>> assign(cost, torch.tensor([2])), assign(cost, torch.tensor([1]))
         (tensor([[1, 0]]), tensor([[0, 0]]))

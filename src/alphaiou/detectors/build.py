@@ -51,7 +51,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 def settings_of(name: str) -> tuple[str, ...]:
     """What ``build_detector`` can be told about a detector, besides its box loss.
 
-    Example:
+    Examples:
         >>> settings_of("detr_r50")
         ('box_gain', 'match_loss', 'backbone_weights', 'norm')
     """
@@ -104,7 +104,7 @@ def build_detector(
         ValueError: The detector has nothing that could be so chosen.
         WeightsError: The weights of the backbone are not there or do not fit.
 
-    Example:
+    Examples:
         >>> detector = build_detector("yolov5n", 20, box_loss=AlphaIoULoss("diou", alpha=3.0))
         >>> detections = detector.eval()(torch.zeros(1, 3, 64, 64))
         >>> sorted(detections[0])

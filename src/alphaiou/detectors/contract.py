@@ -82,7 +82,7 @@ def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Tar
         targets: For each image ``boxes`` ``xyxy`` in pixels and ``labels`` from 0.
         slots: How many slots; as many as there are boxes unless given.
 
-    Example:
+    Examples:
         >>> one = {"boxes": torch.tensor([[0.0, 0.0, 9.0, 9.0]]), "labels": torch.tensor([2])}
         >>> batch_targets([one, one], slots=3).valid
         tensor([ True,  True, False])
@@ -114,7 +114,7 @@ def batch_images(images: Images, *, multiple: int) -> Shaped[Tensor, "batch 3 he
     Returns:
         The batch: bytes if all images are, else numbers from 0 to 1.
 
-    Example:
+    Examples:
         >>> batch_images([torch.zeros(3, 30, 40, dtype=torch.uint8)], multiple=32).shape
         torch.Size([1, 3, 32, 64])
     """

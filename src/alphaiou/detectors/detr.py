@@ -188,7 +188,7 @@ def detr(
     Raises:
         WeightsError: The weights of the backbone are not there or do not fit.
 
-    Example:
+    Examples:
         >>> detector = detr(20, AlphaIoULoss("giou", alpha=3.0))
         >>> len(detector.eval()(torch.zeros(1, 3, 64, 64))[0]["scores"])
         100

@@ -93,7 +93,7 @@ def replace_norms(module: nn.Module, make: Callable[[int], nn.Module]) -> None:
 def name_in_transformers(name: str) -> str:
     """What transformers calls a tensor of torchvision's ResNet.
 
-    Example:
+    Examples:
         >>> name_in_transformers("layer1.0.downsample.1.weight")
         'encoder.stages.0.layers.0.shortcut.normalization.weight'
     """

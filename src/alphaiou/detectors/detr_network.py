@@ -132,7 +132,7 @@ def sine_positions(
         there: 1 where there is an image, 0 beside it.
         channels: The first half is of the row, the second of the column.
 
-    Example:
+    Examples:
         >>> sine_positions(torch.ones(1, 2, 3), 8).shape
         torch.Size([1, 6, 8])
     """

@@ -181,7 +181,7 @@ def faster_rcnn(
     Raises:
         WeightsError: The weights are not there or do not fit.
 
-    Example:
+    Examples:
         >>> from alphaiou import AlphaIoULoss
         >>> detector = faster_rcnn(20, AlphaIoULoss("giou", 3.0), backbone="resnet18")
         >>> detections = detector.eval()(torch.zeros(1, 3, 64, 64))

@@ -37,7 +37,7 @@ def decode(
 ) -> Float[Tensor, "*batch 4"]:
     """The boxes ``xyxy`` that deltas lead to; no box grows more than 62.5 times.
 
-    Example:
+    Examples:
         >>> anchor = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
         >>> decode(torch.tensor([[1.0, 0.0, 0.0, 0.0]]), anchor, RPN_WEIGHTS)
         tensor([[4., 0., 8., 4.]])

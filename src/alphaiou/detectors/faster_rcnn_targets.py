@@ -113,7 +113,7 @@ def pad_targets(targets: TargetBatch, images: int, most: int) -> Truth:
         images: The number of images.
         most: Slots of an image; its further boxes are left out.
 
-    Example:
+    Examples:
         >>> images, labels = torch.tensor([0, 1, 1]), torch.tensor([5, 6, 7])
         >>> boxes = torch.tensor([[0.0, 0, 2, 2], [0.0, 0, 3, 3], [1.0, 1, 4, 4]])
         >>> flat = TargetBatch(images, labels, boxes, valid=labels > 0)

@@ -33,7 +33,7 @@ def keep_best(
         valid: Candidates that are there; the others are not kept and remove nothing.
         threshold: The IoU above which the worse of two boxes is removed.
 
-    Example:
+    Examples:
         >>> boxes = torch.tensor([[[0.0, 0, 9, 9], [0.0, 0, 9, 8], [5.0, 5, 9, 9]]])
         >>> keep_best(boxes, torch.zeros(1, 3).long(), torch.ones(1, 3).bool(), 0.5)
         tensor([[ True, False,  True]])

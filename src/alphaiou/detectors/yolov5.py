@@ -188,7 +188,7 @@ def yolov5(
             YOLOv5 unless given.
         postprocess: Thresholds of score and NMS, and the number of detections.
 
-    Example:
+    Examples:
         >>> sum(parameter.numel() for parameter in yolov5("yolov5s", 80).parameters())
         7276605
     """

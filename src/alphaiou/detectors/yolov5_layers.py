@@ -98,7 +98,7 @@ class SPP(nn.Module):
 def fold_batch_norm(model: AnyModule) -> AnyModule:
     """A copy for inference whose convolutions have taken in their batch norms.
 
-    Example:
+    Examples:
         >>> folded = fold_batch_norm(Conv(3, 8, kernel=3))
         >>> sum(p.numel() for p in folded.parameters())
         224

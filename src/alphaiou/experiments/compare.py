@@ -85,7 +85,7 @@ def compare_recipes(losses: Sequence[LossSpec], settings: CompareSettings) -> li
         DataError: The data set is not there, or has no split to train on.
         ValueError: A setting is out of range.
 
-    Example:
+    Examples:
         >>> losses = [LossSpec("iou"), LossSpec("iou", alpha=3.0)]
         >>> first, second = compare_recipes(losses, CompareSettings())
         >>> replace(first, loss=second.loss) == second

@@ -153,7 +153,7 @@ def choose_differing(
 def said_of(kind: str, names: Mapping[str, str]) -> str:
     """What a kind of images shows.
 
-    Example:
+    Examples:
         >>> said_of("worse", {"first": "IoU", "second": "α-IoU"})
         'α-IoU does worse than IoU'
     """

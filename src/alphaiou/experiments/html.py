@@ -24,7 +24,7 @@ def escape(text: object) -> str:
 def tag(name: str, *children: str, **attributes: object) -> str:
     """An element; children are markup, attributes are text, ``class_`` is ``class``.
 
-    Example:
+    Examples:
         >>> tag("p", escape("a < b"), class_="note")
         '<p class="note">a &lt; b</p>'
     """
@@ -66,7 +66,7 @@ class Axis:
     def ticks(self) -> list[float]:
         """Round numbers along the axis, about five of them.
 
-        Example:
+        Examples:
             >>> Axis("", 0, 9).ticks(), Axis("", 0.5, 1).ticks()
             ([0.0, 2.0, 4.0, 6.0, 8.0], [0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
         """
@@ -81,7 +81,7 @@ class Axis:
 def spanning(label: str, values: Iterable[float]) -> Axis:
     """An axis from 0 to a little more than the largest value.
 
-    Example:
+    Examples:
         >>> spanning("loss", [1.0, 2.0]).high
         2.1
     """
@@ -92,7 +92,7 @@ def spanning(label: str, values: Iterable[float]) -> Axis:
 def line_chart(series: Mapping[str, Points], x: Axis, y: Axis, title: str) -> str:
     """A figure with a line a series and a legend; series without points are named there too.
 
-    Example:
+    Examples:
         >>> chart = line_chart({"IoU": [(0, 0), (1, 2)]}, Axis("epoch", 0, 1), Axis("", 0, 2), "a")
         >>> 'class="s0"' in chart
         True
@@ -124,7 +124,7 @@ def legend(names: Iterable[str]) -> str:
 def series_class(number: int) -> str:
     """The style of a series: a colour, and dashes once the colours are used up.
 
-    Example:
+    Examples:
         >>> series_class(1), series_class(8)
         ('s1', 's1 dashed')
     """
@@ -134,7 +134,7 @@ def series_class(number: int) -> str:
 def steps(counts: Sequence[float], edges: Sequence[float]) -> Points:
     """The outline of a histogram.
 
-    Example:
+    Examples:
         >>> steps([3, 1], [0, 1, 2])
         [(0, 3), (1, 3), (1, 1), (2, 1)]
     """

@@ -15,7 +15,7 @@ RUNS = {
 def index_lines(record: Record) -> tuple[list[str], list[list[str]]]:
     """Head and lines of a table: seconds and memory to open the set, a line a way.
 
-    Example:
+    Examples:
         >>> run = dict(images=2, boxes=3, open_s=1.5, imported_memory_mb=40.0, peak_memory_mb=60.0)
         >>> index_lines({"cold": run})[1]
         [['read for the first time', '2', '3', '1.50 s', '60 MB', '20 MB']]

@@ -29,7 +29,7 @@ def band_chart(lines: Lines, title: str, x_label: str, y_label: str = "%") -> st
     The page's script shows the values at the place that is pointed at; without it the figure is a
     plain one.
 
-    Example:
+    Examples:
         >>> chart = band_chart({"IoU": [Point(1, 2, 1, 3), Point(2, 3, 3, 3)]}, "mAP", "epoch")
         >>> chart.count("<polyline"), chart.count("<polygon")
         (1, 1)
@@ -66,7 +66,7 @@ def band_chart(lines: Lines, title: str, x_label: str, y_label: str = "%") -> st
 def axes_of(lines: Lines, x_label: str, y_label: str) -> tuple[Axis, Axis]:
     """Axes that hold all points, with a little room above and below.
 
-    Example:
+    Examples:
         >>> x, y = axes_of({"a": [Point(0, 10, 10, 10), Point(4, 20, 20, 20)]}, "", "")
         >>> x.low, x.high, y.low, y.high
         (0, 4, 9.2, 20.8)

@@ -85,7 +85,7 @@ def scale_of(
 ) -> Scale:
     """The scale that most of the records are of, or the one that is asked for.
 
-    Example:
+    Examples:
         >>> recipe = {"detector": "yolov5s", "epochs": 100, "data": {"path": "voc320"}}
         >>> scale = scale_of([{"recipe": recipe}])
         >>> scale.name, scale.recipe().epochs

@@ -50,7 +50,7 @@ def recipes_of(grid: Grid) -> str:
 def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """Nested values under dotted names.
 
-    Example:
+    Examples:
         >>> flattened({"loss": {"kind": "iou"}, "epochs": 60})
         {'loss.kind': 'iou', 'epochs': 60}
     """

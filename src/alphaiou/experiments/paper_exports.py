@@ -86,7 +86,7 @@ _LATEX = {
 def latex(text: str) -> str:
     r"""Text as LaTeX prints it.
 
-    Example:
+    Examples:
         >>> print(latex("α-IoU, +11.61%°"))
         $\alpha$-IoU, +11.61\%$^\circ$
     """

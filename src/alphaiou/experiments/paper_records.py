@@ -51,7 +51,7 @@ def load_records(folders: Iterable[Path]) -> dict[str, RunRecord]:
 def run_folder(path: Path) -> Path:
     """Where the other files of the run of a record are, its weights and pictures.
 
-    Example:
+    Examples:
         >>> run_folder(Path("runs/0123456789ab/record.json")).name
         '0123456789ab'
         >>> run_folder(Path("results/0123456789ab.json")).name

@@ -107,7 +107,7 @@ def curves(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
 def mean_point(x: float, values: Sequence[float]) -> Point:
     """The mean of some fractions and its interval, in percent.
 
-    Example:
+    Examples:
         >>> mean_point(60, [0.5, 0.75])
         Point(x=60, mean=62.5, low=50.0, high=75.0)
     """

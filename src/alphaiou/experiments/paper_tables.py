@@ -152,7 +152,7 @@ def table_lines(table: PaperTable) -> list[Line]:
 def change_text(change: PairedChange | None) -> str:
     """A relative change with its interval, marked where the seeds do not decide.
 
-    Example:
+    Examples:
         >>> change_text(PairedChange(1, 0.2, 0.23, 0.03, 0.15))
         '+15.00%°'
     """

@@ -81,7 +81,7 @@ def _is_image(path: Path) -> bool:
 def image_names(paths: Sequence[Path]) -> list[str]:
     """What detections call images: the file's name; with its folders where two have the same.
 
-    Example:
+    Examples:
         >>> image_names([Path("a/1.jpg"), Path("a/2.jpg"), Path("b/2.jpg")])
         ['1.jpg', 'a/2.jpg', 'b/2.jpg']
     """
@@ -204,7 +204,7 @@ def _index(
 def as_coco(image: PredictedImage, classes: Sequence[str]) -> list[dict[str, Any]]:
     """The detections of an image in COCO's format, image and category by name.
 
-    Example:
+    Examples:
         >>> found = {"boxes": torch.tensor([[1.0, 2.0, 4.0, 6.0]]), "scores": torch.tensor([0.5])}
         >>> image = PredictedImage(Path("a.jpg"), "a.jpg", found | {"labels": torch.tensor([0])})
         >>> as_coco(image, ["cat"])

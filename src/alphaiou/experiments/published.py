@@ -151,7 +151,7 @@ MORE_POSITIVES = {0.5: 1.0, 0.9: 11.0}
 def loss_key(loss: LossSpec) -> str:
     """How the tables here name a loss.
 
-    Example:
+    Examples:
         >>> loss_key(LossSpec("iou")), loss_key(LossSpec("giou", 3.0, 0.5))
         ('iou:1', 'giou:3:0.5')
     """
@@ -164,7 +164,7 @@ def loss_key(loss: LossSpec) -> str:
 def as_fractions(row: Row | None, columns: tuple[str, ...] = PAPER_COLUMNS) -> dict[str, float]:
     """A row by score, as fractions of one; without what is not printed.
 
-    Example:
+    Examples:
         >>> as_fractions((78.81, None), ("ap50", "ap75"))
         {'ap50': 0.7881}
     """
@@ -177,7 +177,7 @@ def as_fractions(row: Row | None, columns: tuple[str, ...] = PAPER_COLUMNS) -> d
 def published_scores(detector: str, loss: str) -> dict[str, float] | None:
     """What the paper reports on PASCAL VOC, as fractions; ``None`` where it reports nothing.
 
-    Example:
+    Examples:
         >>> published_scores("yolov5s", "iou:3")["ap95"]
         0.0364
     """

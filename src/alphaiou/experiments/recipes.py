@@ -17,7 +17,7 @@ ANY_DATA = DataRecipe(train=AUTO, val=AUTO, test=AUTO)
 def paper() -> Recipe:
     """The paper's YOLOv5s from scratch: 640 pixels, batches of 64, 300 epochs.
 
-    Example:
+    Examples:
         >>> paper().image_size, paper().epochs, str(paper().loss)
         (640, 300, 'iou:3')
     """
@@ -72,7 +72,7 @@ def faster_rcnn() -> Recipe:
 
     Images are squares of 800 pixels, where the original has 800 on the shorter side.
 
-    Example:
+    Examples:
         >>> faster_rcnn().optimisation.drops, faster_rcnn().box_gain
         ((8, 11), 10.0)
     """
@@ -108,7 +108,7 @@ def faster_rcnn() -> Recipe:
 def detr() -> Recipe:
     """DETR R50 as the paper trains it in 150 epochs, from weights for ImageNet.
 
-    Example:
+    Examples:
         >>> detr().optimisation.clip_norm, str(detr().loss)
         (0.1, 'giou:3')
     """

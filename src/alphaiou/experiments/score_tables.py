@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def column_title(name: str) -> str:
     """A column as the paper heads it.
 
-    Example:
+    Examples:
         >>> [column_title(name) for name in ("ap50", "map", "map75_95", "map_small", "ar100")]
         ['AP50', 'mAP', 'mAP75:95', 'mAP small', 'AR100']
     """
@@ -30,7 +30,7 @@ def column_title(name: str) -> str:
 def cell(value: float, *, improvement: bool = False) -> str:
     """A score in percent; an improvement with its sign, from 100% on without decimals.
 
-    Example:
+    Examples:
         >>> cell(0.5274), cell(0.0165, improvement=True), cell(9.5, improvement=True)
         ('52.74', '+1.65%', '+950%')
     """
@@ -44,7 +44,7 @@ def cell(value: float, *, improvement: bool = False) -> str:
 def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
     """A comparison as a Markdown table.
 
-    Example:
+    Examples:
         >>> print(comparison_markdown([ComparisonRow("IoU", {"map": 0.5274})]))
         | predictions | mAP |
         | --- | ---: |

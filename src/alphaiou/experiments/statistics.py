@@ -82,7 +82,7 @@ def paired_change(
         scores: Score by seed.
         baseline: The same of what it is compared with.
 
-    Example:
+    Examples:
         >>> change = paired_change({0: 0.23, 1: 0.25, 2: 0.24}, {0: 0.21, 1: 0.22, 2: 0.22})
         >>> f"{change.difference:.3f}, {change.bootstrap.low:.2f} to {change.bootstrap.high:.2f}"
         '0.023, 0.02 to 0.03'
@@ -116,7 +116,7 @@ def paired_change(
 def bootstrap_mean(values: Sequence[float]) -> Interval | None:
     """95 % of the mean of some seeds by resampling them; None for fewer than two.
 
-    Example:
+    Examples:
         >>> bootstrap_mean([0.25, 0.5, 1.0])
         Interval(low=0.25, high=1.0)
     """
@@ -129,7 +129,7 @@ def bootstrap_mean(values: Sequence[float]) -> Interval | None:
 def resamples(count: int) -> Int64[np.ndarray, "samples count"]:
     """Which of so many values each resample takes: all ways there are, or many drawn by a seed.
 
-    Example:
+    Examples:
         >>> resamples(2).tolist()
         [[0, 0], [0, 1], [1, 0], [1, 1]]
     """
@@ -160,7 +160,7 @@ def student_quantile(freedom: int) -> float:
     With t = √ν tan θ the density of t with ν degrees of freedom is that of θ ∝ cos^{ν-1} θ on a
     quarter turn to either side, which a fine grid sums up.
 
-    Example:
+    Examples:
         >>> round(student_quantile(2), 3)
         4.303
     """
@@ -180,7 +180,7 @@ def verdict(change: PairedChange | None, name: str, baseline: str, score: str) -
         baseline: What it is compared with.
         score: The score's title.
 
-    Example:
+    Examples:
         >>> change = paired_change({0: 0.23, 1: 0.25}, {0: 0.21, 1: 0.24})
         >>> print(verdict(change, "α-IoU", "IoU", "mAP").partition(";")[0])
         Two seeds do not decide: at mAP α-IoU is above IoU by 1.50 points
@@ -208,7 +208,7 @@ def verdict(change: PairedChange | None, name: str, baseline: str, score: str) -
 def seeds_word(count: int) -> str:
     """A number of seeds in words.
 
-    Example:
+    Examples:
         >>> seeds_word(1), seeds_word(3), seeds_word(12)
         ('one seed', 'three seeds', '12 seeds')
     """

@@ -11,7 +11,7 @@ HEAD = ("detector", "pixels", "batch", "images a second", "ms a step", "of what"
 def training_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
     """The head and the lines of the table.
 
-    Example:
+    Examples:
         >>> row = {"detector": "yolov5s", "image_size": 320, "batch_size": 64, "commit": "abc"}
         >>> row |= {"images_per_second": 5000.4, "ms_per_step": 12.8, "data": "noise"}
         >>> training_lines({"rows": [row]})[1]
@@ -55,7 +55,7 @@ def training_times_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list
 def side_by_side_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
     """Several trainings on one GPU at once.
 
-    Example:
+    Examples:
         >>> rows = [{"trainings": 2, "images_per_second": [3000, 3100]}]
         >>> side_by_side_lines({"side_by_side": rows})[1]
         [['2', '3,000, 3,100', '6,100']]

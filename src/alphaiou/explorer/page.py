@@ -35,7 +35,7 @@ def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
         results: Tables of trainings, as ``alphaiou.explorer.results.summarise`` makes them; those
             that came with the package by default.
 
-    Example:
+    Examples:
         >>> explorer_page().splitlines()[0]
         '<!doctype html>'
     """

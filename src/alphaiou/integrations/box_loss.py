@@ -26,7 +26,7 @@ class PairLoss:
             ``xyxy`` to one value a pair.
         weight: The factor of every value.
 
-    Example:
+    Examples:
         >>> boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [0.0, 0.0, 4.0, 2.0]])
         >>> PairLoss("iou:3", weight=8.0)(boxes, boxes[[0, 0]])
         tensor([0., 7.])

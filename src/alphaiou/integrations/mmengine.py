@@ -50,7 +50,7 @@ class AlphaIoULoss(nn.Module):
         return_iou: Give the similarity of each pair as well, ``1 − loss`` at α = 1 without a
             gradient: YOLOv5 of MMYOLO teaches it to its objectness.
 
-    Example:
+    Examples:
         >>> loss = MODELS.build(dict(type="AlphaIoULoss", kind="iou", alpha=3.0, loss_weight=2.0))
         >>> pred, target = torch.tensor([[[0.0, 0.0, 2.0, 2.0]], [[0.0, 0.0, 4.0, 2.0]]])
         >>> loss(pred, target, weight=torch.ones(1), avg_factor=7.0)

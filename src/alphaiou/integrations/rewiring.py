@@ -34,7 +34,7 @@ def rewired(
     Raises:
         UnsupportedVersionError: The function does not use one of the names.
 
-    Example:
+    Examples:
         >>> def name():
         ...     return "Ann"
         >>> def greeting():

@@ -45,7 +45,7 @@ def use_box_loss(loss: BoxLoss, *, weight: float = 1.0) -> BoxLossHandle:
         ValueError: There is such a loss already.
         UnsupportedVersionError: This version of RF-DETR has no place for the loss.
 
-    Example:
+    Examples:
         >>> with use_box_loss("giou:3") as handle:
         ...     print(handle)  # then train: RFDETRNano().train(...)
         <AlphaIoULoss(kind='giou', alpha=3.0, penalty_alpha=None) in \

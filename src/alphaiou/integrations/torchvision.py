@@ -61,7 +61,7 @@ def use_box_loss(model: nn.Module, loss: BoxLoss, *, weight: float = 1.0) -> Box
             would change was changed by something else.
         UnsupportedVersionError: This torchvision has no place for the loss.
 
-    Example:
+    Examples:
         >>> from torchvision.models.detection import retinanet_resnet50_fpn
         >>> model = retinanet_resnet50_fpn(weights=None, weights_backbone=None)
         >>> use_box_loss(model, "giou:3")

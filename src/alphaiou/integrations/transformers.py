@@ -61,7 +61,7 @@ def use_box_loss(
         ValueError: The model is none of these, or has such a loss already.
         UnsupportedVersionError: This version of transformers has no place for the loss.
 
-    Example:
+    Examples:
         >>> from transformers import YolosConfig, YolosForObjectDetection
         >>> config = YolosConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
         >>> use_box_loss(YolosForObjectDetection(config), "giou:3")

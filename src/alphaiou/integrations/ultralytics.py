@@ -53,7 +53,7 @@ def use_box_loss(loss: BoxLoss, *, weight: float = 1.0) -> BoxLossHandle:
         ValueError: There is such a loss already.
         UnsupportedVersionError: This version of Ultralytics has no place for the loss.
 
-    Example:
+    Examples:
         >>> with use_box_loss("ciou:3") as handle:
         ...     print(handle)  # then train: YOLO("yolo11n.yaml").train(...)
         <AlphaIoULoss(kind='ciou', alpha=3.0, penalty_alpha=None) in \

@@ -64,7 +64,7 @@ def alpha_iou_loss(
     Returns:
         The loss in fp32 (fp64 for fp64 boxes): one value a pair, or a scalar when reduced.
 
-    Example:
+    Examples:
         >>> pred = torch.tensor([[0.0, 0.0, 2.0, 2.0]], requires_grad=True)
         >>> target = torch.tensor([[1.0, 0.0, 3.0, 2.0]])
         >>> alpha_iou_loss(pred, target, kind="diou", alpha=3.0)

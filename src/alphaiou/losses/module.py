@@ -31,7 +31,7 @@ class AlphaIoULoss(nn.Module):
     ``modifiers`` also takes ``wise_v2`` and ``wise_v3``, whose running mean is saved with the rest.
     With an ``AlphaSchedule`` as ``alpha``, call ``set_progress`` as training goes on.
 
-    Example:
+    Examples:
         >>> loss = AlphaIoULoss(kind="ciou", alpha=3.0)
         >>> boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]])
         >>> loss(boxes, boxes)

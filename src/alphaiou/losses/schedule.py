@@ -16,7 +16,7 @@ ScheduleShape = Literal["constant", "linear", "cosine"]
 class AlphaSchedule:
     """α from ``start`` to ``end`` by training progress.
 
-    Example:
+    Examples:
         >>> schedule = AlphaSchedule(1.0, 3.0, "cosine")
         >>> schedule(0.0), schedule(0.5), schedule(1.0)
         (1.0, 2.0, 3.0)

@@ -113,7 +113,7 @@ def simulate(
     Returns:
         Means over the cases, by iteration and by point.
 
-    Example:
+    Examples:
         >>> from alphaiou import alpha_iou_loss
         >>> def diou(pred, target):
         ...     return alpha_iou_loss(pred, target, kind="diou", alpha=1.0, box_format="cxcywh")

@@ -42,7 +42,7 @@ class LossSpec:
         Raises:
             ValueError: It is none of these; the message quotes it and says what is allowed.
 
-        Example:
+        Examples:
             >>> LossSpec.parse("ciou:3:1")
             LossSpec(kind='ciou', alpha=3.0, penalty_alpha=1.0)
         """

@@ -27,7 +27,7 @@ class ComparisonRow:
 def relative_improvement(score: float, baseline: float) -> float:
     """By what part of the baseline a score is above it; NaN for a baseline of 0.
 
-    Example:
+    Examples:
         >>> f"{relative_improvement(34.46, 32.45):.2%}"
         '6.19%'
     """
@@ -43,7 +43,7 @@ def comparison_rows(
         scores: Scores by name, as ``Scores.as_dict()`` gives them.
         columns: Which of them to show.
 
-    Example:
+    Examples:
         >>> rows = comparison_rows({"IoU": {"map": 0.5}, "α-IoU": {"map": 0.6}}, ["map"])
         >>> [(row.name, round(row.values["map"], 3)) for row in rows]
         [('IoU', 0.5), ('α-IoU', 0.6), ('rela. improv.', 0.2)]

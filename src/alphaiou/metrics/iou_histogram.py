@@ -29,7 +29,7 @@ def detection_ious(
         once: Count every object once: of the detections whose best target it is keep the one of
             the highest score, and leave out those that touch nothing.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from alphaiou.metrics import DetectionScores
         >>> scores = DetectionScores(1)
@@ -55,7 +55,7 @@ def counts_above(
 ) -> dict[float, int]:
     """How many IoUs are at least each threshold.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> counts_above(np.array([0.4, 0.5, 0.8]), (0.5, 0.75))
         {0.5: 2, 0.75: 1}

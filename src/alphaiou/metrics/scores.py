@@ -79,7 +79,7 @@ class DetectionScores:
             what the rule says: 100 for COCO, 300 for the paper, no limit for VOC.
         iou_thresholds: The IoUs from which a detection finds a target.
 
-    Example:
+    Examples:
         >>> scores = DetectionScores(classes=("cat", "dog"))
         >>> boxes = torch.tensor([[10.0, 10.0, 50.0, 50.0]])
         >>> target = {"boxes": boxes, "labels": torch.tensor([1])}

@@ -21,7 +21,7 @@ from alphaiou.training.recipe import Recipe
 def seed_of(*parts: object) -> int:
     """A seed of 63 bits made of anything that prints.
 
-    Example:
+    Examples:
         >>> seed_of("epoch", 0, 1) != seed_of("epoch", 1, 0)
         True
     """

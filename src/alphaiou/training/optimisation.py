@@ -89,7 +89,7 @@ class Optimisation:
     def scaled_decay(self, batch_size: int) -> float:
         """How much weights decay at a batch of some size.
 
-        Example:
+        Examples:
             >>> Optimisation(weight_decay=0.5).scaled_decay(128)
             1.0
         """

@@ -222,7 +222,7 @@ def recipe_hash(recipe: Recipe) -> str:
 
     A field that a later version adds leaves the names of earlier runs as they are.
 
-    Example:
+    Examples:
         >>> recipe_hash(Recipe()) == recipe_hash(Recipe(seed=0)) != recipe_hash(Recipe(seed=1))
         True
     """
@@ -248,7 +248,7 @@ def _default(one: Field[Any]) -> Any:  # noqa: ANN401
 def recipe_from(values: Mapping[str, Any], kind: type[AnyRecipe] = Recipe) -> AnyRecipe:  # type: ignore[assignment]
     """A recipe back from the dictionary in a record.
 
-    Example:
+    Examples:
         >>> from dataclasses import asdict
         >>> recipe = Recipe(epochs=5)
         >>> recipe_from(asdict(recipe)) == recipe

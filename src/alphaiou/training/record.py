@@ -65,7 +65,7 @@ def run_record(
 def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
     """The parts of the loss in an epoch of the history: all that is not of the known others.
 
-    Example:
+    Examples:
         >>> loss_parts({"epoch": 1, "box": 0.5, "class": 0.25, "seconds": 60.0})
         {'box': 0.5, 'class': 0.25}
     """

@@ -25,7 +25,7 @@ class Rates(NamedTuple):
 def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
     """The numbers of a step, counted from 0 over the whole training.
 
-    Example:
+    Examples:
         >>> first = rates(0, 180, Recipe())
         >>> first.lr, first.bias_lr, first.momentum
         (0.0, 0.1, 0.8)
@@ -55,7 +55,7 @@ def _share(epoch: int, recipe: Recipe) -> float:
 def cosine(progress: float, end: float) -> float:
     """From 1 to ``end`` along half a cosine.
 
-    Example:
+    Examples:
         >>> cosine(0.0, 0.2), round(cosine(0.5, 0.2), 6), round(cosine(1.0, 0.2), 6)
         (1.0, 0.6, 0.2)
     """

@@ -21,7 +21,7 @@ def settle(recipe: Recipe, device: str) -> Recipe:
     Raises:
         DataError: The data set has no split that is plainly the one to train on.
 
-    Example:
+    Examples:
         >>> settle(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
         'val'
     """

@@ -179,7 +179,7 @@ def with_ratios(rows: list[Row]) -> list[Row]:
 def realistic_pairs(count: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Boxes of 16 to 320 pixels in a 640-pixel image, predictions off by about a tenth of a side.
 
-    Example:
+    Examples:
         >>> pred, target = realistic_pairs(4)
         >>> pred.shape
         torch.Size([4, 4])
