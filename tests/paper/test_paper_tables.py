@@ -284,6 +284,16 @@ def test_findings_show_the_look_at_lengths():
     assert "## α = 1 and α = 3 by the length of training" in findings({"runs": runs})
 
 
+def test_findings_of_other_detectors_stand_apart():
+    recipe = quick_scale(Path("voc320")).recipe("detr_r50")
+    runs = [
+        made_record(replace(recipe, loss=LossSpec.parse(loss)), 0.3) for loss in ("iou", "iou:3")
+    ]
+    text = findings({"runs": [*runs, voc320_run("iou", 0.5), voc320_run("iou:3", 0.5)]})
+    assert re.findall("^## .*", text, re.MULTILINE) == ["## 60 epochs", "## DETR of Table 1"]
+    assert f"detr_r50, {recipe.epochs} epochs." in text
+
+
 def test_the_page_of_findings_is_that_of_the_records():
     root = RESULTS.parent
     text = (root / "docs/findings.md").read_text(encoding="utf-8")

@@ -16,6 +16,8 @@ from alphaiou.experiments.paper_tables import paper_table
 
 #: The data set of the quick grids, by the name that it has in recipes.
 DATA = Path("voc320")
+#: The detector whose length of training is the budget; the others have their own.
+SWEPT_DETECTOR = "yolov5s"
 #: What does not depend on the budget of epochs.
 ANY_BUDGET = "length"
 
@@ -28,16 +30,26 @@ def findings(record: Record) -> str:
     """
     records = {run["name"]: run for run in record["runs"]}
     budgets = _budgets(records.values())
-    lengths = _of_found_runs(paper_grids(quick_scale(DATA))[ANY_BUDGET], records)
-    seen = _names(lengths, records) if len(budgets) > 1 else set()
+    grids = paper_grids(quick_scale(DATA)).values()
+    apart = [
+        _of_found_runs(grid, records)
+        for grid in grids
+        if grid.name == ANY_BUDGET or (grid.cells and not _is_swept(grid))
+    ]
+    seen = {name for grid in apart for name in _names(grid, records)} if budgets[1:] else set()
     sections: list[str] = []
     for epochs in budgets:
         # The other lengths that were tried have a table of their own.
-        grids = _grids(epochs, records, seen if sections else set())
-        parts = _sections(grids, records)
-        sections += ["\n\n".join([f"## {epochs} epochs", *parts])] * bool(parts)
-    sections += _sections([lengths], records, level="##") * (len(budgets) > 1)
-    return "\n\n".join(sections)
+        parts = _sections(_grids(epochs, records, seen if sections else set()), records, "###")
+        if parts:
+            sections.append("\n\n".join([f"## {epochs} epochs", *parts]))
+    shown = [grid for grid in apart if grid.name != ANY_BUDGET or budgets[1:]]
+    return "\n\n".join([*sections, *_sections(shown, records, "##")])
+
+
+def _is_swept(grid: Grid) -> bool:
+    """Whether the budget of epochs decides how long its runs are."""
+    return grid.name != ANY_BUDGET and grid.cells[0].recipe.detector == SWEPT_DETECTOR
 
 
 def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> list[Grid]:
@@ -45,9 +57,11 @@ def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> lis
     chosen: list[Grid] = []
     earlier = [seen]
     for grid in paper_grids(quick_scale(DATA, epochs)).values():
+        if not (grid.cells and _is_swept(grid)):
+            continue
         found = _of_found_runs(grid, records)
         names = _names(found, records)
-        if grid.name != ANY_BUDGET and not any(names <= others for others in earlier):
+        if not any(names <= others for others in earlier):
             chosen.append(found)
             earlier.append(names)
     return chosen
@@ -65,18 +79,27 @@ def _names(grid: Grid, records: Mapping[str, RunRecord]) -> set[str]:
     return {record["name"] for own in cells.values() for record in own.runs.values()}
 
 
-def _sections(
-    grids: Iterable[Grid], records: Mapping[str, RunRecord], level: str = "###"
-) -> list[str]:
+def _sections(grids: Iterable[Grid], records: Mapping[str, RunRecord], level: str) -> list[str]:
     parts = []
     for grid in grids:
         table = paper_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
         sentences = table.verdicts()
-        text = [f"{level} {table.title}", table.notes[0], markdown_lines(table)]
+        text = [
+            f"{level} {table.title}",
+            f"{_setting(grid)} {table.notes[0]}",
+            markdown_lines(table),
+        ]
         parts.append("\n\n".join([*text, *_listed(sentences)]))
     return parts
+
+
+def _setting(grid: Grid) -> str:
+    """What was trained for how long, as far as all cells agree."""
+    recipes = [cell.recipe for cell in grid.cells]
+    lengths = sorted({recipe.epochs for recipe in recipes})
+    return f"{recipes[0].detector}, {', '.join(map(str, lengths))} epochs."
 
 
 def _listed(sentences: Sequence[str]) -> list[str]:
@@ -84,10 +107,10 @@ def _listed(sentences: Sequence[str]) -> list[str]:
 
 
 def _budgets(records: Iterable[RunRecord]) -> list[int]:
-    """The numbers of epochs of the runs of YOLOv5s, the one with the most runs first."""
+    """The numbers of epochs that there are runs of, the one with the most runs first."""
     counts: dict[int, int] = {}
     for record in records:
-        if record["recipe"]["detector"] == "yolov5s":
+        if record["recipe"]["detector"] == SWEPT_DETECTOR:
             epochs = record["recipe"]["epochs"]
             counts[epochs] = counts.get(epochs, 0) + 1
     return sorted(counts, key=lambda epochs: (-counts[epochs], epochs))
