@@ -70,6 +70,22 @@ def test_a_damaged_record_is_named(tmp_path, text):
         load_records([tmp_path])
 
 
+def test_a_recipe_that_cannot_be_read_is_named():
+    grid = table1()
+    records = records_of(grid)
+    name = next(iter(records))
+    records[name]["recipe"]["noise"] = 7.0
+    with pytest.raises(RecordError, match=f"{name}.*noise must be from 0 to below 1"):
+        grid_scores(grid, records)
+
+
+def test_data_sets_that_are_linked_are_not_searched(tmp_path):
+    write_runs(records_of(table1(seeds=(0,))), tmp_path / "elsewhere")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/data").symlink_to(tmp_path / "elsewhere")
+    assert record_paths([tmp_path / "runs"]) == {}
+
+
 def test_a_folder_that_is_not_there_has_no_records(tmp_path):
     assert load_records([tmp_path / "nowhere"]) == {}
 

@@ -111,7 +111,13 @@ def find_record(recipe: Recipe, records: Mapping[str, RunRecord]) -> RunRecord |
 def _by_question(records: Iterable[RunRecord]) -> dict[str, list[tuple[Recipe, RunRecord]]]:
     known: dict[str, list[tuple[Recipe, RunRecord]]] = {}
     for record in records:
-        recipe = _recipe(json.dumps(record["recipe"]))
+        try:
+            recipe = _recipe(json.dumps(record["recipe"]))
+        except (TypeError, ValueError) as error:
+            raise RecordError(
+                f"the record {record['name']} has a recipe that cannot be read: {error}; it is of "
+                "another version, or damaged"
+            ) from None
         known.setdefault(_question(recipe), []).append((recipe, record))
     return known
 
