@@ -69,8 +69,8 @@ def test_the_scale_is_that_of_most_records():
     assert scale_of(runs, epochs=100).recipe().epochs == 100
     assert scale_of([*runs, record("voc320", 12, "fasterrcnn_r50_fpn")] * 3).recipe().epochs == 60
     assert scale_of([record("voc", 300), *runs[:0]]).name == "paper"
-    assert scale_of([record("shapes-plain-96", 9)]).name == "shapes"
-    assert scale_of([record("shapes-plain-96", 9)], data=Path("x/voc320")).name == "voc320"
+    assert scale_of([record("shapes-discs-64", 9)]).name == "shapes"
+    assert scale_of([record("shapes-discs-64", 9)], data=Path("x/voc320")).name == "voc320"
 
 
 def test_a_grid_that_is_not_there(drawn):

@@ -92,5 +92,5 @@ def test_rows_can_be_chosen(capsys):
 
 def test_noisy_boxes_are_drawn_without_a_run(tmp_path, capsys):
     assert main(["paper", "run", "noisy-boxes", "--quick", "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "noisy-boxes-shapes-plain-96.png").read_bytes()[1:4] == b"PNG"
+    assert (tmp_path / "noisy-boxes-shapes-discs-64.png").read_bytes()[1:4] == b"PNG"
     assert "0 to compute" in capsys.readouterr().out

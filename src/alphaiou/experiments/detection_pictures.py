@@ -104,8 +104,12 @@ class Looked:
     found: list[Detections]
 
 
-def findings_of(folder: Path) -> Findings:
+def findings_of(folder: Path, device: str = "cpu") -> Findings:
     """The findings of the detector of a finished run: from its folder, or computed and kept there.
+
+    Args:
+        folder: That of the run.
+        device: Where to compute them, ``cpu`` or ``cuda``.
 
     Raises:
         CheckpointError: The run has no weights.
@@ -113,12 +117,16 @@ def findings_of(folder: Path) -> Findings:
     """
     path = folder / FINDINGS
     if not path.exists():
-        keep_json(asdict(_find(look(folder), folder)), path)
+        keep_json(asdict(_find(look(folder, device), folder)), path)
     return _read(path)
 
 
-def look(folder: Path) -> Looked:
+def look(folder: Path, device: str = "cpu") -> Looked:
     """Run the detector of a finished run over the images that the run was scored on.
+
+    Args:
+        folder: That of the run.
+        device: Where to compute, ``cpu`` or ``cuda``.
 
     Raises:
         CheckpointError: The run has no weights.
@@ -129,9 +137,9 @@ def look(folder: Path) -> Looked:
     dataset = sets.test or sets.val
     if dataset is None:
         raise ValueError("a run without val, test or hold_out has nothing to be looked at on")
-    cache = build_cache(dataset, trained.recipe.image_size)
+    cache = build_cache(dataset, trained.recipe.image_size, device=device)
     index = readable(dataset.index, cache)
-    return Looked(trained.recipe.rule, index, _detect_all(trained, cache))
+    return Looked(trained.recipe.rule, index, _detect_all(trained, cache, device))
 
 
 def _find(looked: Looked, folder: Path) -> Findings:
@@ -152,12 +160,16 @@ def _find(looked: Looked, folder: Path) -> Findings:
     )
 
 
-def _detect_all(trained: TrainedDetector, cache: ImageCache) -> list[Detections]:
-    detector = trained.detector
+def _detect_all(trained: TrainedDetector, cache: ImageCache, device: str) -> list[Detections]:
+    detector = trained.detector.to(device)
     detector.set_least_score(LEAST_SCORE)
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     batches = torch.split(torch.arange(len(cache)), 32)
-    return [one for rows in batches for one in detect(folded, cache, rows, precision="fp32")]
+    return [
+        {name: tensor.cpu() for name, tensor in one.items()}
+        for rows in batches
+        for one in detect(folded, cache, rows, precision="fp32")
+    ]
 
 
 def choose_examples(index: DetectionIndex, count: int) -> list[int]:

@@ -94,7 +94,8 @@ def table1(
         published = partial(_row, TABLE_1[benchmark][detector])
         cells += plain_and_powered(("iou", "diou"), recipe, published, where)
     title = title or "IoU and DIoU against their α versions"
-    return Grid(name, title, tuple(cells), place="Table 1", differs=_matching(cells))
+    differs, pictures = _matching(cells), scale.pictures
+    return Grid(name, title, tuple(cells), place="Table 1", differs=differs, pictures=pictures)
 
 
 def table2(scale: Scale) -> Grid:

@@ -8,6 +8,7 @@ brought to this machine.
 from __future__ import annotations
 
 import getpass
+import logging
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,7 +174,7 @@ def _home() -> Path:
     """Where runs are kept on this machine; its own if several of the cluster are one."""
     import ray
 
-    node = ray.get_runtime_context().get_node_id()
+    node: str = ray.get_runtime_context().get_node_id()
     return Path(tempfile.gettempdir()) / f"alphaiou-{getpass.getuser()}" / node
 
 
@@ -189,7 +190,7 @@ def _connect(address: str) -> Any:  # noqa: ANN401 - the module
     except ModuleNotFoundError:
         raise RayError("--ray needs Ray, which is missing: pip install 'alphaiou[ray]'") from None
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
         reason = " ".join(str(error).split())
         raise RayError(

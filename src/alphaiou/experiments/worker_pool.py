@@ -26,6 +26,7 @@ import torch
 from alphaiou.errors import AlphaIoUError
 from alphaiou.experiments.detection_pictures import findings_of
 from alphaiou.training.fit import Execution, Report, TrainingFailedError, fit
+from alphaiou.training.processes import device_kind
 from alphaiou.training.recipe import Recipe
 
 DONE, FAILED = "done", "failed"
@@ -214,7 +215,7 @@ def do_job(job: Job, execution: Execution, report: Report) -> None:
         os.chdir(job.data)
     record = fit(job.recipe, job.folder, execution=execution, report=report)
     if job.pictures:
-        findings_of(job.folder / record["name"])
+        findings_of(job.folder / record["name"], device_kind(execution.device))
 
 
 def telling(tell: Callable[[str, tuple[Any, ...]], None]) -> Report:

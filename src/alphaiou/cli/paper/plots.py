@@ -40,13 +40,13 @@ def run_paper_plots(command: PaperPlots) -> int:
     for grid in study.grids:
         paths = save_plots(grid, study.records, study.paths, command.out)
         if grid.pictures and command.grids:
-            paths += _differences(grid, study)
+            paths += differences_of(grid, study)
         for path in paths:
             sys.stdout.write(f"wrote {path}\n")
     return 0
 
 
-def _differences(grid: Grid, study: Study) -> list[Path]:
+def differences_of(grid: Grid, study: Study) -> list[Path]:
     """Images where a loss and its baseline differ, kept beside the run of the loss."""
     from alphaiou.experiments.differing_pictures import keep_differences
     from alphaiou.experiments.paper_pictures import compared_pairs

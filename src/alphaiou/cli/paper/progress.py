@@ -44,7 +44,8 @@ class GridProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        if self.console.is_terminal:  # else it leaves an empty line
+            self.bar.stop()
 
     def report(self) -> GridReport:
         """Who is told."""

@@ -105,9 +105,16 @@ def _check(command: PaperRun) -> None:
 
 
 def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
+    from alphaiou.cli.paper.plots import differences_of
+    from alphaiou.experiments.paper_choice import Study
+    from alphaiou.experiments.paper_records import load_records, record_paths
     from alphaiou.experiments.paper_report import write_paper_report
 
     folders = (command.out, *command.results)
+    study = Study(grids, load_records(folders), record_paths(folders))
+    for grid in grids:
+        if grid.pictures:
+            differences_of(grid, study)
     path = write_paper_report(grids, folders, command.out / "report.html")
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
