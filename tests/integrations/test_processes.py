@@ -33,7 +33,7 @@ def test_a_framework_is_imported_by_its_own_module_and_missed_with_the_line_that
         import sys
         from importlib import import_module
         import alphaiou, alphaiou.integrations, alphaiou.losses
-        for name in ("torchvision", "transformers"):
+        for name in ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr"):
             assert name not in sys.modules
             sys.modules[name] = None
             try:
@@ -42,9 +42,14 @@ def test_a_framework_is_imported_by_its_own_module_and_missed_with_the_line_that
                 print(error)
         """
     )
-    first, second = out.splitlines()
-    assert first.endswith("needs torchvision: pip install 'torchvision>=0.24'")
-    assert second.endswith("pip install 'transformers>=4.57' scipy")
+    installs = (line.split(": ")[-1] for line in out.splitlines())
+    assert list(installs) == [
+        "pip install 'torchvision>=0.24'",
+        "pip install 'transformers>=4.57' scipy",
+        "pip install 'ultralytics>=8.2'",
+        "pip install 'mmengine>=0.10'",
+        "pip install 'rfdetr>=1.11'",
+    ]
 
 
 def test_changed_models_work_in_a_fresh_process(tmp_path):

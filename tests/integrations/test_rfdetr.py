@@ -1,6 +1,5 @@
 """RF-DETR of the real package, trained from random weights on drawn images."""
 
-import warnings
 from contextlib import nullcontext
 from functools import cache
 
@@ -10,18 +9,16 @@ from torch.nn.functional import interpolate
 
 from alphaiou import AlphaIoULoss, convert_boxes, load_dataset
 
-with warnings.catch_warnings():
-    # Newer torch warns of what the package does while it is imported.
-    warnings.simplefilter("ignore", FutureWarning)
-    pytest.importorskip("rfdetr", reason="RF-DETR is not installed: pip install 'rfdetr>=1.11'")
-    from rfdetr.config import RFDETRNanoConfig, TrainConfig
-    from rfdetr.models import build_criterion_from_config, build_model_from_config
-    from rfdetr.models import criterion as criteria
-    from rfdetr.utilities import box_ops
-    from rfdetr.utilities.tensors import NestedTensor
-
+pytest.importorskip("rfdetr", reason="RF-DETR is not installed: pip install 'rfdetr>=1.11'")
 from alphaiou.integrations.rewiring import UnsupportedVersionError
 from alphaiou.integrations.rfdetr import NAME, restore_box_loss, use_box_loss
+
+# isort: split
+from rfdetr.config import RFDETRNanoConfig, TrainConfig
+from rfdetr.models import build_criterion_from_config, build_model_from_config
+from rfdetr.models import criterion as criteria
+from rfdetr.utilities import box_ops
+from rfdetr.utilities.tensors import NestedTensor
 
 SIDE = 64
 CONFIG = {

@@ -1,1 +1,1 @@
-"""Any box loss in a training of torchvision or transformers: one line in, one line out."""
+"""Any box loss in a training of somebody else's framework: one line in, one line out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from alphaiou.integrations.box_loss import BoxLoss, PairLoss
 from alphaiou.integrations.handle import BoxLossHandle, Change
 from alphaiou.integrations.process_wide import (
@@ -12,8 +14,11 @@ from alphaiou.integrations.process_wide import (
 )
 
 try:
-    from rfdetr.models import criterion
-    from rfdetr.utilities import box_ops
+    with warnings.catch_warnings():
+        # It warns of parts of itself that are not used here, and torch of how it is written.
+        warnings.simplefilter("ignore")
+        from rfdetr.models import criterion
+        from rfdetr.utilities import box_ops
 except ImportError as error:
     raise ImportError(
         "alphaiou.integrations.rfdetr needs RF-DETR: pip install 'rfdetr>=1.11'"
