@@ -99,7 +99,13 @@ def eventful(data, tmp_path_factory):
 
     folder, listener = tmp_path_factory.mktemp("runs"), Listener(kill)
     result = run_grid(
-        [wanted], folder, data=data, execution=CPU, workers=1, report=listener.report()
+        [wanted],
+        folder,
+        data=data,
+        keep=folder.parent / "kept",
+        execution=CPU,
+        workers=1,
+        report=listener.report(),
     )
     assert killed
     return Eventful(folder, wanted, listener, result)
@@ -125,6 +131,7 @@ def test_they_run_in_order_and_leave_records_that_name_the_data(eventful):
         assert path == folder / name / "record.json"
         assert (record["name"], record["recipe"]["data"]["path"]) == (name, "tiny")
         assert (folder / name / "findings.json").exists()
+        assert (folder.parent / "kept" / f"{name}.json").read_bytes() == path.read_bytes()
 
 
 def test_a_failed_run_does_not_stop_the_rest(eventful):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -14,9 +15,11 @@ from alphaiou.experiments.detection_pictures import FINDINGS
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper_records import record_paths
 from alphaiou.experiments.worker_pool import Ended, Job, WorkerPool, seats_for
+from alphaiou.training.checkpoint import write_whole
 from alphaiou.training.fit import Execution, Report
 from alphaiou.training.processes import device_kind
 from alphaiou.training.recipe import Recipe, recipe_hash
+from alphaiou.training.record import RECORD
 from alphaiou.training.settle import settle
 
 #: The folder below that of the runs with a link to every data set, by its name in recipes: a
@@ -123,6 +126,7 @@ def run_grid(
     *,
     data: Mapping[str, Path] | None = None,
     earlier: Sequence[Path] = (),
+    keep: Path | None = None,
     execution: Execution = Execution(),  # noqa: B008
     workers: int | None = None,
     ray: str | None = None,
@@ -139,6 +143,7 @@ def run_grid(
         folder: Each run is kept in its own folder under this one.
         data: Where the data sets are, by their names in recipes.
         earlier: Folders with records of runs that need not be computed again.
+        keep: Where every record is copied to as soon as its run is finished, as HASH.json.
         execution: How each run is computed.
         workers: Runs at a time: on each GPU, one unless given; or on the processor, one a core.
         ray: The address of a Ray cluster to run them on, rather than on this machine.
@@ -172,12 +177,16 @@ def run_grid(
         pool = RayPool(jobs, ray, data, execution, listener, workers or 1)
     failed: dict[str, Exception] = {}
     begun = set()
-    for number, error in pool.run():
-        clock.end(number)
-        begun.add(here[number].name)
-        report.ended(here[number], error)
-        if error is not None:
-            failed[here[number].name] = error
+    with closing(pool.run()) as ends:
+        for number, error in ends:
+            run = here[number]
+            clock.end(number)
+            begun.add(run.name)
+            if error is not None:
+                failed[run.name] = error
+            elif keep is not None:
+                _copy_record(run.name, folder, keep)
+            report.ended(run, error)
     records = record_paths([folder, *earlier])
     return GridResult(
         {run.name: records[run.name] for run in runs if run.name in records},
@@ -189,8 +198,14 @@ def run_grid(
 class Pool(Protocol):
     """Who computes the runs."""
 
-    def run(self) -> Iterator[Ended]:
+    def run(self) -> Generator[Ended, None, None]:
         """Compute them, and say of each that it has ended."""
+
+
+def _copy_record(name: str, folder: Path, keep: Path) -> None:
+    """The record of a run as a file of its own, as it is committed."""
+    keep.mkdir(parents=True, exist_ok=True)
+    write_whole((folder / name / RECORD).read_bytes(), keep / f"{name}.json")
 
 
 def link_data(places: Mapping[str, Path], folder: Path) -> Path:

@@ -11,7 +11,7 @@ import getpass
 import logging
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ class RayPool:
     report: Callable[[int], Report] = lambda _: Report()
     at_once: int = 1
 
-    def run(self) -> Iterator[Ended]:
+    def run(self) -> Generator[Ended, None, None]:
         """Compute all runs.
 
         Yields:

@@ -7,6 +7,7 @@ step: with anything else running, that costs far more than it gains.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from alphaiou.experiments.worker_pool import Job, WorkerPool, seats_for
@@ -39,6 +40,7 @@ def fit_side_by_side(
         execution,
         report=lambda number: report(recipes[number]),
     )
-    for _, error in pool.run():
-        if error is not None:
-            raise error
+    with closing(pool.run()) as ends:
+        for _, error in ends:
+            if error is not None:
+                raise error

@@ -7,6 +7,7 @@ from outside takes nothing with it but its run, which goes on in a new one.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import pickle
@@ -14,7 +15,7 @@ import signal
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -32,6 +33,8 @@ from alphaiou.training.recipe import Recipe
 DONE, FAILED = "done", "failed"
 #: Steps are told this many seconds apart at least.
 STEP_SECONDS = 0.1
+#: The runs of a worker before a new one takes its place: compilers keep something of each.
+MOST_RUNS = 24
 #: The number of a run, and why it failed if it did.
 Ended = tuple[int, Exception | None]
 GPUS_SEEN = "CUDA_VISIBLE_DEVICES"
@@ -76,6 +79,7 @@ class _Worker:
     process: BaseProcess
     line: Connection
     number: int | None = None
+    served: int = 0
 
 
 @dataclass
@@ -101,7 +105,7 @@ class WorkerPool:
     _begun: dict[int, int] = field(default_factory=dict)
     _listeners: dict[int, Report] = field(default_factory=dict)
 
-    def run(self) -> Iterator[Ended]:
+    def run(self) -> Generator[Ended, None, None]:
         """Train, as many at a time as there are seats.
 
         Yields:
@@ -145,23 +149,21 @@ class WorkerPool:
                 self._waiting.appendleft(number)
             else:
                 yield number, _ended(worker.process.exitcode)
-            self._replace(workers, worker)
+            workers.remove(worker)
+            self._hire(workers, worker.seat)
             return
-        if kind in (DONE, FAILED):
-            error, is_sound = facts
-            yield number, error
-            if is_sound:
-                self._give(worker)
-            else:
-                self._replace(workers, worker)
-        else:
+        if kind not in (DONE, FAILED):
             getattr(self._listeners[number], kind)(*facts)
-
-    def _replace(self, workers: list[_Worker], worker: _Worker) -> None:
-        """A new worker in the place of one."""
-        _dismiss([worker])
-        workers.remove(worker)
-        self._hire(workers, worker.seat)
+            return
+        error, is_sound = facts
+        yield number, error
+        worker.served += 1
+        if is_sound and worker.served < MOST_RUNS:
+            self._give(worker)
+        else:
+            _dismiss([worker])
+            workers.remove(worker)
+            self._hire(workers, worker.seat)
 
     def _hire(self, workers: list[_Worker], seat: Seat) -> None:
         """A new worker, if there is more to do."""
@@ -207,6 +209,15 @@ def _work(line: Connection, seat: Seat, execution: Execution) -> None:
                 tell(FAILED, (sendable(error), isinstance(error, AlphaIoUError)))
             else:
                 tell(DONE, (None, True))
+            _forget()
+
+
+def _forget() -> None:
+    """Free what a run had on the GPU, so that the next one has the room and its own peak."""
+    gc.collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def do_job(job: Job, execution: Execution, report: Report) -> None:

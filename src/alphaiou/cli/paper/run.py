@@ -41,6 +41,9 @@ class PaperRun(GridOptions):
     results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = (RESULTS,)
     """Folders with records of runs that need not be computed again."""
 
+    keep: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
+    """Copy each record there as soon as its run is finished, to be committed."""
+
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Runs at a time: on each GPU, one unless given; or on the processor, one a core."""
 
@@ -75,6 +78,7 @@ def run_paper_run(command: PaperRun) -> int:
             command.out,
             data=scale.places,
             earlier=command.results,
+            keep=command.keep,
             execution=Execution(device=command.device),
             workers=command.workers,
             ray=command.ray,
