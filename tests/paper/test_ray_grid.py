@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 from dataclasses import replace
 
 import pytest
@@ -16,10 +17,12 @@ __all__ = ["data"]  # a fixture
 
 
 @pytest.fixture
-def cluster():
+def cluster(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     from ray.cluster_utils import Cluster
 
+    monkeypatch.setenv("RAY_TMPDIR", tempfile.gettempdir())  # sockets have short paths only
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where its machines keep their runs
     # Ray's workers are nice by default, and starve where other tests run beside them.
     head = {"num_cpus": 0, "_system_config": {"worker_niceness": 0}}
     made = Cluster(initialize_head=True, head_node_args=head)
@@ -52,6 +55,7 @@ def test_nothing_is_lost_with_a_machine(cluster, data, tmp_path):
         report=listener.report(),
     )
     assert len(machines) == 1
+    assert list(tmp_path.glob("alphaiou-*/*"))
     ((run, error),) = result.failed
     assert (run.label, type(error)) == ("tiny: broken, seed 0", DataError)
     assert list(result.records) == names(wanted)[:2]

@@ -31,6 +31,14 @@ def test_the_list_counts_runs_and_finished_ones(capsys, monkeypatch):
     assert "different runs" in lines[-1]
 
 
+@pytest.mark.parametrize("command", [[], ["list"], ["run"]], ids=" ".join)
+def test_help_fits_80_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["paper", *command, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+
+
 @pytest.mark.parametrize(
     ("wrong", "code", "message"),
     [

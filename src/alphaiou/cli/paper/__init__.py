@@ -25,7 +25,7 @@ TASKS: dict[type, Callable[[Any], int]] = {
 
 @dataclass(frozen=True)
 class Paper:
-    """Run the paper's tables and figures again, with seeds and intervals."""
+    """Run the paper's tables and figures again, with intervals."""
 
     task: Annotated[
         Annotated[PaperList, tyro.conf.subcommand("list")]

@@ -25,6 +25,7 @@ class PaperRun(GridOptions):
     """Compute the runs of tables and figures, then write tables and report.
 
     Run again, what is finished is not repeated, and what was stopped goes on.
+
     A run that fails does not stop the others.
 
     Without data: alphaiou paper run table1 --quick, minutes on two cores.
