@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import walk_packages
 
@@ -27,6 +28,9 @@ MODULES = sorted(
 # Triton's own dialect: importing it needs Triton, and it has no examples.
 for kernel in ("losses.triton_kernel", "detectors.nms_kernel", "detectors.assignment_kernel"):
     MODULES.remove(f"alphaiou.{kernel}")
+# Frameworks that change other packages as they are imported: in a process of their own.
+ALONE = [f"alphaiou.integrations.{name}" for name in ("mmengine", "rfdetr", "ultralytics")]
+MODULES = [name for name in MODULES if name not in ALONE]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -34,6 +38,17 @@ def test_docstrings(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(import_module(name), extraglobs={"torch": torch})
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_docstrings_of_frameworks(name, tmp_path):
+    if find_spec(name.rpartition(".")[2]) is None:
+        pytest.skip(f"{name.rpartition('.')[2]} is not installed")
+    code = f"import doctest, torch, {name} as m; exit(doctest.testmod(m).failed)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_public_functions_have_examples():
