@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from alphaiou.experiments.bench.record import Record, Row
 from alphaiou.experiments.index_tables import index_lines
+from alphaiou.experiments.integration_tables import integration_lines
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
 from alphaiou.experiments.training_tables import (
     side_by_side_lines,
@@ -325,6 +326,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
     "training-times": lambda record: markdown(*training_times_lines(record), left=1),
     "side-by-side": lambda record: markdown(*side_by_side_lines(record), left=0),
+    "integrations": lambda record: markdown(*integration_lines(record), left=2),
     "noise": lambda record: markdown(*noise_lines(record), left=1),
     "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }
