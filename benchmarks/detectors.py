@@ -22,36 +22,16 @@ from alphaiou.detectors.detr import detr as build_detr
 from alphaiou.detectors.faster_rcnn import faster_rcnn
 from alphaiou.experiments.recipes import voc320_detr, voc320_faster_rcnn
 from alphaiou.losses import AlphaIoULoss
-from alphaiou.training.batches import CachedBatches
-from alphaiou.training.processes import Processes
 from alphaiou.training.record import device_name, versions
-from alphaiou.training.step import StepOptions, TrainingStep
-from training import graphed, kernels, made_cache, milliseconds
-
-CLASSES = 20
-
-
-def make_step(detector, recipe, cache, options):
-    device = cache.pixels.device
-    slots = max(64, int(8 * cache.counts.double().mean().item() * recipe.batch_size))
-    batches = CachedBatches(
-        cache, recipe, slots=slots, processes=Processes(), device=device, compile=options.compile
-    )
-    return TrainingStep(
-        detector,
-        batches,
-        recipe,
-        steps_per_epoch=batches.steps,
-        processes=Processes(),
-        options=options,
-    )
+from alphaiou.training.step import StepOptions
+from training import CLASSES, graphed, kernels, made_cache, make_step, milliseconds
 
 
 def ours(detector, recipe, cache, *, fast, calls):
     device = cache.pixels.device
     start = time.perf_counter()
     options = StepOptions(compile=fast, capture=fast)
-    step = make_step(detector.to(device), recipe, cache, options)
+    step = make_step(detector, recipe, cache, options)
     step.begin_epoch(0)
     step.record()
     step()

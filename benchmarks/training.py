@@ -24,7 +24,7 @@ from alphaiou.training.recipe import Recipe
 from alphaiou.training.record import device_name, versions
 from alphaiou.training.step import StepOptions, TrainingStep
 
-IMAGES, MOST = 11_538, 42
+IMAGES, MOST, CLASSES = 11_538, 42, 20
 
 
 def made_cache(side, device, images=IMAGES):
@@ -43,16 +43,14 @@ def made_cache(side, device, images=IMAGES):
     return replace(cache.to(device), pixels=pixels)
 
 
-def make_step(recipe, cache, device, options):
-    torch.manual_seed(0)
-    loss = AlphaIoULoss(recipe.loss.kind, recipe.loss.alpha)
-    detector = build_detector(recipe.detector, 20, box_loss=loss).to(device)
-    slots = int(8 * cache.counts.double().mean().item() * recipe.batch_size)
+def make_step(detector, recipe, cache, options):
+    device = cache.pixels.device
+    slots = max(64, int(8 * cache.counts.double().mean().item() * recipe.batch_size))
     batches = CachedBatches(
         cache, recipe, slots=slots, processes=Processes(), device=device, compile=options.compile
     )
     return TrainingStep(
-        detector,
+        detector.to(device),
         batches,
         recipe,
         steps_per_epoch=batches.steps,
@@ -127,7 +125,10 @@ def measure(recipe, options, *, detail):
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     start = time.perf_counter()
-    step = make_step(recipe, cache, device, options)
+    torch.manual_seed(0)
+    loss = AlphaIoULoss(recipe.loss.kind, recipe.loss.alpha)
+    detector = build_detector(recipe.detector, CLASSES, box_loss=loss)
+    step = make_step(detector, recipe, cache, options)
     step.begin_epoch(0)
     step.record()
     step()

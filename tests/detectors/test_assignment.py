@@ -1,9 +1,5 @@
 """Assignment of many problems at once, against SciPy's of one; the kernel in the interpreter."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 from itertools import permutations
 
 import pytest
@@ -11,21 +7,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from alphaiou.detectors.assignment import _assign, assign
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def kernel():
-    """The kernel's own entry where it can run: on CUDA, or in Triton's interpreter."""
-    if find_spec("triton") is None:
-        pytest.skip("needs Triton")
-    import triton
-
-    if DEVICE == "cpu" and not triton.knobs.runtime.interpret:
-        pytest.skip("needs CUDA or TRITON_INTERPRET=1, which the last test sets")
-    from alphaiou.detectors.assignment_kernel import launch
-
-    return launch
+from tests.detectors.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
 
 def random_costs(problems, rows, columns, seed=0):
@@ -85,13 +67,13 @@ def test_the_total_is_the_least(name):
 
 @pytest.mark.parametrize("name", COSTS)
 def test_the_kernel_finds_the_least_total(name):
-    check(kernel(), COSTS[name], some_of(COSTS[name]))
+    check(kernel("assignment_kernel"), COSTS[name], some_of(COSTS[name]))
 
 
 def test_the_kernel_is_right_about_every_small_problem():
     """Against all permutations; few different costs make ties and equal paths the rule."""
     cost = torch.randint(4, (40, 4, 5), generator=torch.Generator().manual_seed(0)).float()
-    found = kernel()(cost.to(DEVICE), counts_of(40, 4)).cpu()
+    found = kernel("assignment_kernel")(cost.to(DEVICE), counts_of(40, 4)).cpu()
     ways = torch.tensor(list(permutations(range(5), 4)))
     totals = cost[:, torch.arange(4), ways].sum(-1)
     assert cost.gather(2, found[..., None]).sum((1, 2)).equal(totals.amin(1))
@@ -103,7 +85,7 @@ def test_the_kernel_takes_costs_that_are_no_numbers_last(junk):
     cost[0, :, 2] = junk
     cost[1, 3] = junk
     cost[2] = junk
-    solve, largest = kernel(), torch.finfo(torch.float32).max
+    solve, largest = kernel("assignment_kernel"), torch.finfo(torch.float32).max
     cleaned = cost.nan_to_num(largest, largest, largest).to(DEVICE)
     for found in (assign(cost.to(DEVICE), counts_of(3, 5)), solve(cleaned, counts_of(3, 5))):
         assert not (found[0] == 2).any()
@@ -117,7 +99,7 @@ def test_the_kernel_ends_even_with_costs_that_are_no_numbers(junk):
     cost = torch.full((2, 4, 6), junk)
     cost[1] = random_costs(1, 4, 6)[0]
     cost[1, 2, 3] = junk
-    found = kernel()(cost.to(DEVICE), counts_of(2, 4)).cpu()
+    found = kernel("assignment_kernel")(cost.to(DEVICE), counts_of(2, 4)).cpu()
     assert ((found >= 0) & (found < 6)).all()
 
 
@@ -147,12 +129,6 @@ def test_is_an_operator_that_can_be_compiled():
     assert compiled(cost, counts).equal(assign(cost, counts))
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="the kernel runs on CUDA itself")
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreter")
+@in_the_interpreter
 def test_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", __file__, "-k", "kernel"]
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert f"{len(COSTS) + 6} passed" in done.stdout, done.stdout
+    check_in_the_interpreter(__file__, "kernel", len(COSTS) + 6)

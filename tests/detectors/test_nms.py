@@ -1,30 +1,11 @@
 """NMS of many problems at once, against torchvision's of one; the kernel in the interpreter."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 from torchvision.ops import batched_nms
 
 from alphaiou.detectors.nms import keep_best
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def kernel():
-    """The kernel's own entry where it can run: on CUDA, or in Triton's interpreter."""
-    if find_spec("triton") is None:
-        pytest.skip("needs Triton")
-    import triton
-
-    if DEVICE == "cpu" and not triton.knobs.runtime.interpret:
-        pytest.skip("needs CUDA or TRITON_INTERPRET=1, which the last test sets")
-    from alphaiou.detectors.nms_kernel import launch
-
-    return launch
+from tests.detectors.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
 
 def candidates(problems, count, *, seed=0, groups=3, grid=None):
@@ -72,14 +53,16 @@ def test_is_torchvisions(shape, options, threshold):
 def test_the_kernel_is_torchvisions(shape, options, threshold):
     problem = candidates(*shape, **options)
     on_device = [tensor.to(DEVICE) for tensor in problem]
-    assert kernel()(*on_device, threshold).cpu().equal(expected(*problem, threshold))
+    assert kernel("nms_kernel")(*on_device, threshold).cpu().equal(expected(*problem, threshold))
 
 
 def test_boxes_that_are_no_numbers_remove_nothing():
     boxes, groups, valid = candidates(1, 6, groups=1)
     boxes[0, 2] = torch.nan
     alone = torch.tensor([[True, True, False, True, True, True]])
-    kept = kernel()(boxes.to(DEVICE), groups.to(DEVICE), (valid | True).to(DEVICE), 0.3).cpu()
+    kept = kernel("nms_kernel")(
+        boxes.to(DEVICE), groups.to(DEVICE), (valid | True).to(DEVICE), 0.3
+    ).cpu()
     assert kept[alone].equal(expected(boxes, groups, alone, 0.3)[alone])
 
 
@@ -97,13 +80,6 @@ def test_can_be_compiled():
     assert compiled(*problem, 0.5).equal(keep_best(*problem, 0.5))
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="the kernel runs on CUDA itself")
-@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this is the interpreter")
+@in_the_interpreter
 def test_the_kernel_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", __file__]
-    command += ["-k", "kernel or numbers"]
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "7 passed" in done.stdout, done.stdout
+    check_in_the_interpreter(__file__, "kernel or numbers", len(CASES) + 1)
