@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from alphaiou.experiments import tables
+from alphaiou.experiments import fuzz_tables, loss_tables, markdown, tables
 from alphaiou.experiments.bench.record import read_record, write_record
 from alphaiou.experiments.render import documents, main, rendered
 from tests.records import fuzz_record, losses_record
@@ -20,7 +20,7 @@ def cells_of(table):
 
 
 def test_losses_table():
-    head, small, large = cells_of(tables.losses_table(losses_record()))
+    head, small, large = cells_of(loss_tables.losses_table(losses_record()))
     assert head == [
         *("loss", "pairs", "ours, fused", "ours, reference", "textbook, eager"),
         *("textbook, torch.compile", "torchvision", "× torchvision", "× best of others"),
@@ -31,24 +31,24 @@ def test_losses_table():
 
 
 def test_losses_table_on_the_device_marks_what_was_queued():
-    _, small, _ = cells_of(tables.losses_table(losses_record(), clock="device"))
+    _, small, _ = cells_of(loss_tables.losses_table(losses_record(), clock="device"))
     assert small[2] == "0.125 ms"
     assert small[6] == "5.00 ms*"
 
 
 def test_kinds_table_has_every_kind_of_ours():
-    head, ciou, shape = cells_of(tables.kinds_table(losses_record()))
+    head, ciou, shape = cells_of(loss_tables.kinds_table(losses_record()))
     assert head[1] == "wall, 1,024 pairs"
     assert ciou == ["α-CIoU (α=3)", "0.250 ms", "2.00 ms", "1.00 ms", "75%", "36"]
     assert shape[0] == "α-Shape-IoU (α=3)"
     on_cpu = losses_record() | {"device_type": "cpu"}
-    assert len(cells_of(tables.kinds_table(on_cpu))[0]) == 4
+    assert len(cells_of(loss_tables.kinds_table(on_cpu))[0]) == 4
 
 
 def test_precision_and_memory_tables():
-    _, *lines = cells_of(tables.precision_table(losses_record()))
+    _, *lines = cells_of(loss_tables.precision_table(losses_record()))
     assert lines[0] == ["1,024", "fp32", "3", "0.250 ms", "0.125 ms", "75%"]
-    _, memory = cells_of(tables.memory_table(losses_record()))
+    _, memory = cells_of(loss_tables.memory_table(losses_record()))
     assert memory == ["α-CIoU (α=3)", *["36"] * 5]
 
 
@@ -63,12 +63,12 @@ def test_setup_line():
 
 
 def test_fuzz_tables():
-    _, ours, theirs = cells_of(tables.fuzz_table(fuzz_record()))
+    _, ours, theirs = cells_of(fuzz_tables.fuzz_table(fuzz_record()))
     assert ours == ["CIoU", "2,000", "0", "0", "800", "0", "0", "360"]
     assert theirs == ["CIoU, torchvision", "1,000", "70", "150", "400", "20", "50", "2.5e+24"]
-    _, total, _ = cells_of(tables.fuzz_total_table(fuzz_record()))
+    _, total, _ = cells_of(fuzz_tables.fuzz_total_table(fuzz_record()))
     assert total == ["ours, 1 losses, every α", "2,000", "0", "0", "800", "0", "0"]
-    _, agreement = cells_of(tables.agreement_table(fuzz_record()))
+    _, agreement = cells_of(fuzz_tables.agreement_table(fuzz_record()))
     assert agreement == ["CIoU", "50%", "1e-06", "3e-05", "2e-03", "–", "0.3%", "0.9%"]
 
 
@@ -77,21 +77,21 @@ def test_fuzz_tables():
     [(1234.4, "1,234"), (123.4, "123"), (12.34, "12.3"), (1.234, "1.23"), (0.01234, "0.0123")],
 )
 def test_figures(value, text):
-    assert tables.figures(value) == text
+    assert markdown.figures(value) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "–"), (0.45, "0.45×"), (9.96, "10.0×"), (44, "44×")]
 )
 def test_times(value, text):
-    assert tables.times(value) == text
+    assert markdown.times(value) == text
 
 
 def test_a_block_is_replaced_and_the_rest_is_left_alone(tmp_path):
     write_record(losses_record(), tmp_path / "benchmarks" / "losses-cuda.json")
     text = f"before\n\n{MARK}\nold\n{END}\n\nafter 1 < 2\n"
     new = rendered(text, tmp_path)
-    table = tables.losses_table(losses_record())
+    table = loss_tables.losses_table(losses_record())
     assert new == f"before\n\n{MARK}\n{table}\n{END}\n\nafter 1 < 2\n"
     assert rendered(new, tmp_path) == new
 

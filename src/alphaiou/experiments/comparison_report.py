@@ -21,8 +21,8 @@ from alphaiou.experiments.html import (
     steps,
     tag,
 )
+from alphaiou.experiments.markdown import markdown
 from alphaiou.experiments.score_tables import cell, column_title
-from alphaiou.experiments.tables import markdown
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import ComparisonRow, comparison_rows
 from alphaiou.training.record import loss_parts

@@ -6,10 +6,10 @@ import csv
 import io
 from typing import Literal
 
+from alphaiou.experiments.markdown import markdown
 from alphaiou.experiments.paper_tables import Line, PaperTable, TableRow, table_lines
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.statistics import Interval
-from alphaiou.experiments.tables import markdown
 
 TableFormat = Literal["md", "csv", "latex"]
 _CSV_HEAD = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from alphaiou.experiments.markdown import markdown
 from alphaiou.experiments.published import published_scores
 from alphaiou.experiments.score_tables import cell, column_title
-from alphaiou.experiments.tables import markdown
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
 from alphaiou.training.recipe import Recipe

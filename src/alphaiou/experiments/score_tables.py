@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alphaiou.experiments.bench.record import Record
-from alphaiou.experiments.tables import markdown
+from alphaiou.experiments.markdown import markdown
 from alphaiou.metrics import ComparisonRow, Scores
 
 if TYPE_CHECKING:

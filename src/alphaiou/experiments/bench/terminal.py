@@ -11,7 +11,9 @@ from alphaiou.experiments.bench.fuzz import run_fuzz
 from alphaiou.experiments.bench.losses import run_losses
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.bench.settings import FuzzBench, LossBench
-from alphaiou.experiments.tables import by_cell, figures, fuzz_summary, small_number
+from alphaiou.experiments.fuzz_tables import fuzz_summary
+from alphaiou.experiments.loss_tables import by_cell
+from alphaiou.experiments.markdown import figures, small_number
 
 if TYPE_CHECKING:
     from rich.console import Console
