@@ -1,31 +1,45 @@
 """Tables and figures of records of runs, from made records and from the committed ones."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alphaiou.experiments.bench.record import read_record
+from alphaiou.experiments.comparable import comparable_runs, plain_runs
+from alphaiou.experiments.findings import findings
+from alphaiou.experiments.paper_plots import curves_figure
 from alphaiou.experiments.published import TABLE_1_VOC, published_scores
-from alphaiou.experiments.run_figures import curves_figure
-from alphaiou.experiments.run_tables import runs_table
+from alphaiou.experiments.recipes import voc320, voc320_detr, voc320_faster_rcnn
+from alphaiou.experiments.run_tables import NOTHING, detector_runs, runs_table, speeds_table
+from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import relative_improvement
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 from alphaiou.training.recipe import recipe_from, recipe_hash
+from tests.paper.made import made_record
 
 RESULTS = Path(__file__).parents[1] / "results" / "voc320"
+YOLO = {"detector": "yolov5s", "epochs": 100}
 
 
-def run(kind, alpha, score, gain=0.05):
-    recipe = {"detector": "yolov5s", "box_gain": gain, "loss": {"kind": kind, "alpha": alpha}}
-    history = [{"epoch": e, "test": dict.fromkeys(PAPER_COLUMNS, score * e / 2)} for e in (1, 2)]
-    return {"recipe": recipe, "scores": dict.fromkeys(PAPER_COLUMNS, score), "history": history}
+def run(loss, score, recipe=None, **changes):
+    """A record with the same score in every column."""
+    recipe = replace(recipe or voc320(), loss=LossSpec(*loss), precision="bf16", **changes)
+    scores = dict.fromkeys(PAPER_COLUMNS, score)
+    return made_record(recipe, score) | {"scores": scores, "memory_bytes": 3 << 30}
+
+
+def names_of(table):
+    """The first cells of the lines of a Markdown table."""
+    lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    return [line.split(" | ")[0].removeprefix("| ") for line in lines]
 
 
 def test_changes_are_against_the_plain_run_of_the_same_kind():
-    runs = [run("diou", 3.0, 0.3), run("iou", 1.0, 0.2, gain=0.1), run("diou", 1.0, 0.2)]
-    lines = runs_table({"runs": [*runs, run("iou", 1.0, 0.1)]}).splitlines()[2:]
-    names = [line.split(" | ")[0].removeprefix("| ") for line in lines]
-    assert names == [
+    runs = [run(("diou", 3.0), 0.3), run(("iou",), 0.2, box_gain=0.1), run(("diou",), 0.2)]
+    table = runs_table({"runs": [*runs, run(("iou",), 0.1)]}, **YOLO)
+    assert names_of(table) == [
         "IoU",
         "IoU, box gain ×2",
         "– change",
@@ -34,9 +48,129 @@ def test_changes_are_against_the_plain_run_of_the_same_kind():
         "– change",
         "– change in the paper",
     ]
+    lines = table.splitlines()[2:]
     assert "+100%" in lines[2]
     assert "+50.00%" in lines[5]
     assert "+48.31%" in lines[6]
+
+
+def test_a_table_mixes_no_detectors_lengths_or_noise():
+    ours = [run(("iou",), 0.1), run(("iou", 3.0), 0.2)]
+    others = [
+        run(("iou",), 0.8, detector="yolov5x"),
+        run(("iou",), 0.8, epochs=60),
+        run(("iou",), 0.8, noise=0.3),
+        run(("iou",), 0.8, subset=0.5),
+        run(("iou",), 0.8, objectness="similarity"),
+        run(("iou",), 0.8, voc320_faster_rcnn(), epochs=100),
+    ]
+    assert runs_table({"runs": [*others, *ours]}, **YOLO) == runs_table({"runs": ours}, **YOLO)
+    assert len(comparable_runs([*others, *ours])) == 1 + len(others)
+    assert runs_table({"runs": others}, **YOLO) == NOTHING
+
+
+def test_where_the_data_lay_and_how_often_they_were_scored_sets_no_runs_apart():
+    data = voc320().data
+    runs = [
+        run(("iou",), 0.1, data=replace(data, path="voc320"), evaluate_every=20),
+        run(("iou", 3.0), 0.2, data=replace(data, path="/somewhere/voc320")),
+    ]
+    assert len(comparable_runs(runs)) == 1
+
+
+@pytest.mark.parametrize(
+    ("recipe", "gain", "times"),
+    [
+        (voc320_faster_rcnn(), 10.0, ""),
+        (voc320_faster_rcnn(), 20.0, ", box gain ×2"),
+        (voc320_detr(), 2.0, ""),
+        (voc320_detr(), 1.0, ", box gain ×0.5"),
+    ],
+)
+def test_the_gain_is_measured_by_that_of_the_detector(recipe, gain, times):
+    (table,) = comparable_runs([run(("giou",), 0.1, recipe, box_gain=gain)])
+    assert list(table.rows) == [f"GIoU{times}"]
+
+
+def test_a_loss_of_deltas_has_a_gain_of_its_own():
+    runs = [run(("l1",), 0.1, voc320_faster_rcnn(), box_gain=1.0)]
+    runs.append(run(("iou", 3.0), 0.2, voc320_faster_rcnn()))
+    (table,) = comparable_runs(runs)
+    assert {label: own.cell.baseline for label, own in table.rows.items()} == {
+        "l1": None,
+        "α-IoU (α=3)": None,
+    }
+
+
+def test_schedules_are_rows_of_their_own():
+    schedules = [AlphaSchedule(1.0, 3.0), AlphaSchedule(1.0, 3.0, "cosine")]
+    runs = [run(("iou", 3.0), 0.1, alpha_schedule=one) for one in schedules]
+    (table,) = comparable_runs([*runs, run(("iou",), 0.1)])
+    assert [(label, own.cell.baseline) for label, own in table.rows.items()] == [
+        ("IoU", None),
+        ("IoU, α from 1 to 3 (cosine)", "IoU"),
+        ("IoU, α from 1 to 3 (linear)", "IoU"),
+    ]
+
+
+def test_seeds_are_averaged_and_what_they_do_not_decide_is_marked():
+    runs = [run(("iou",), 0.2 + seed / 100, seed=seed) for seed in range(3)]
+    runs += [run(("iou", 3.0), 0.4 + seed / 100, seed=seed) for seed in range(3)]
+    runs += [run(("diou",), 0.5), run(("diou", 3.0), 0.6)]
+    table, notes = runs_table({"runs": runs}, **YOLO).split("\n\n")
+    assert "| IoU | 21.00 |" in table
+    assert "| – change | +95.24% (+90.9 to +100.0) |" in table
+    assert "| – change | +20.00%° |" in table
+    assert "the mean of 1 to 3 seeds a row" in notes
+    assert "° marks" in notes
+
+
+def test_runs_of_another_detector_with_speeds():
+    recipe = replace(voc320_faster_rcnn(), epochs=20)
+    runs = [run(("iou",), 0.2, recipe), run(("iou", 3.0), 0.3, recipe), run(("iou",), 0.9)]
+    text = detector_runs({"runs": runs}, detector="fasterrcnn_r50_fpn")
+    title, scores, notes, speeds = text.split("\n\n")
+    assert title == "fasterrcnn_r50_fpn on shapes, 320 px, 20 epochs:"
+    assert names_of(scores) == ["IoU", "α-IoU (α=3)", "– change"]
+    assert "°" not in scores
+    assert "one seed each" in notes
+    assert speeds.splitlines()[2] == "| IoU | 0 | 320 | 16 | 20 | 123 | 3.0 | a device |"
+
+
+def test_every_setting_of_a_detector_has_its_tables():
+    runs = [run(("giou",), 0.2, voc320_detr(), epochs=epochs) for epochs in (50, 150)]
+    text = detector_runs({"runs": runs}, detector="detr_r50")
+    assert text.index("150 epochs:") < text.index("50 epochs:", text.index("150 epochs:") + 9)
+    assert detector_runs({"runs": []}, detector="detr_r50") == NOTHING
+
+
+def test_speeds_have_what_was_recorded_and_say_what_it_must_be_read_with():
+    recipe = replace(voc320(), detector="yolov5x", epochs=3)
+    timed = run(("iou", 3.0), 0.1, recipe) | {"seconds_to_first_step": 45.2}
+    text = speeds_table({"runs": [timed, run(("iou",), 0.1)]}, detector="yolov5x")
+    assert text.splitlines()[2] == "| α-IoU (α=3) | 0 | 320 | 64 | 3 | 123 | 3.0 | 45 | a device |"
+    shared = run(("iou",), 0.1, recipe) | {"notes": ["two at once: images a second of each"]}
+    both = speeds_table({"runs": [timed, shared]}, detector="yolov5x")
+    assert "| 3.0 | – | a device |" in both
+    assert both.endswith("Notes of the records: two at once: images a second of each.")
+    assert speeds_table({"runs": []}, detector="yolov5x") == NOTHING
+
+
+def test_findings_pass_over_runs_of_no_grid():
+    recipe = replace(voc320(), data=replace(voc320().data, path="voc320", train="train"))
+    yolo = [run(loss, 0.2, recipe, evaluate_every=20) for loss in (("iou",), ("iou", 3.0))]
+    others = [
+        run(("iou",), 0.1, replace(recipe, detector="yolov5x", epochs=3)),
+        run(("giou",), 0.1, replace(voc320_detr(), data=recipe.data)) | {"scores": {}},
+        run(("giou", 3.0), 0.1, replace(voc320_detr(), data=recipe.data)),
+        *(
+            run(loss, 0.1, replace(voc320_faster_rcnn(), data=recipe.data, epochs=20))
+            for loss in (("iou",), ("iou", 3.0))
+        ),
+    ]
+    text = findings({"runs": yolo})
+    assert "## 100 epochs" in text
+    assert findings({"runs": [*others, *yolo]}) == text
 
 
 @pytest.mark.parametrize(
@@ -63,6 +197,7 @@ def test_committed_runs_are_named_by_their_recipes():
         assert record["name"] == path.stem == recipe_hash(recipe_from(record["recipe"]))
 
 
-def test_curves_have_a_line_a_run():
-    figure = curves_figure(read_record(RESULTS))
-    assert [len(axes.lines) for axes in figure.axes] == [len(list(RESULTS.glob("*.json")))] * 3
+def test_curves_have_a_line_a_row():
+    table = plain_runs(read_record(RESULTS)["runs"], "yolov5s", 100)
+    assert len(table.rows) >= 5
+    assert [len(axes.lines) for axes in curves_figure(table.rows).axes] == [len(table.rows)] * 3

@@ -88,10 +88,24 @@ def test_gain_schedule_and_second_power_are_runs_of_their_own():
 
 
 def test_other_data_make_other_tables():
-    records = [made_record(0.2), made_record(0.3, loss="iou:3"), made_record(0.1, noise=0.3)]
+    records = [made_record(0.2, box_gain=gain) for gain in (0.05, 0.1, 0.15)]
+    records += [made_record(0.1, loss=loss, noise=0.3) for loss in ("iou", "iou:3")]
     clean, noisy = summarise(records)
-    assert (len(clean["runs"]), len(noisy["runs"])) == (2, 1)
+    assert (len(clean["runs"]), len(noisy["runs"])) == (3, 2)
     assert noisy["title"] == f"{clean['title']}, noise 0.3"
+
+
+def test_what_has_nothing_beside_it_or_no_scores_is_left_out():
+    assert summarise([made_record(0.2), made_record(0.3, detector="yolov5x", epochs=3)]) == []
+    without = made_record(0.2, loss="iou:3") | {"scores": {"map": 0.2, "ap95": None}}
+    assert summarise([made_record(0.2), without]) == []
+
+
+def test_every_detector_has_its_usual_gain():
+    own = {"detector": "fasterrcnn_r50_fpn", "box_gain": 10.0, "objectness_gain": 1.0}
+    (table,) = summarise([made_record(0.2, **own), made_record(0.3, loss="iou:3", **own)])
+    assert [run["name"] for run in table["runs"]] == ["IoU", "α-IoU (α=3)"]
+    assert table["runs"][1]["changes"]["map"]["mean"] == pytest.approx(0.1)
 
 
 def test_explore_writes_the_page(tmp_path, capsys):

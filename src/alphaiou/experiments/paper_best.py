@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.recipes import gain_factor
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.statistics import paired_change, verdict
 from alphaiou.training.recipe import Recipe
@@ -26,9 +27,9 @@ def best_against_best(cells: Mapping[str, CellRuns], columns: Sequence[str]) -> 
     lines = _by_loss(cells)
     if len(lines) < 2 or max(map(len, lines)) < 2:
         return []
-    first, *others = (max(line, key=_level) for line in lines)
+    first, *others = (max(line, key=level) for line in lines)
     tried = "; ".join(
-        f"{_loss(best)} ×{_gain(best.cell.recipe):g} of {', '.join(_gains(line))}"
+        f"{_loss(best)} ×{gain_factor(best.cell.recipe):g} of {', '.join(_gains(line))}"
         for best, line in zip((first, *others), lines, strict=True)
     )
     chosen = f"gains chosen by {column_title(CHOSEN_BY)} on the scored images"
@@ -54,18 +55,15 @@ def _by_loss(cells: Mapping[str, CellRuns]) -> list[list[CellRuns]]:
     return list(lines.values())
 
 
-def _level(own: CellRuns) -> float:
+def level(own: CellRuns) -> float:
+    """The mean over seeds of the score that a gain is chosen by."""
     values = list(own.scores(CHOSEN_BY).values())
     return sum(values) / len(values)
 
 
 def _gains(line: Sequence[CellRuns]) -> list[str]:
-    return [f"×{_gain(own.cell.recipe):g}" for own in line]
-
-
-def _gain(recipe: Recipe) -> float:
-    return round(recipe.box_gain / Recipe.box_gain, 6)
+    return [f"×{gain_factor(own.cell.recipe):g}" for own in line]
 
 
 def _loss(own: CellRuns) -> str:
-    return own.cell.recipe.loss.display_name
+    return own.cell.recipe.loss_name

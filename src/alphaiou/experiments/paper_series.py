@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
+from alphaiou.experiments.recipes import gain_factor, usual_box_gain
 from alphaiou.experiments.statistics import bootstrap_mean
 from alphaiou.training.recipe import Recipe
 
@@ -51,8 +52,8 @@ SWEEPS = (
     Sweep(
         "gain",
         "box gain, times the usual",
-        lambda r: round(r.box_gain / Recipe.box_gain, 6),
-        lambda r: replace(r, box_gain=Recipe.box_gain),
+        gain_factor,
+        lambda r: replace(r, box_gain=usual_box_gain(r)),
     ),
     Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),
     Sweep(
@@ -145,10 +146,7 @@ def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[list[Recipe]]:
 def _names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
     """A name for each line: its loss, and in what else it differs from the others."""
     varied = [part for part in _PARTS if len({part(one) for one in recipes}) > 1]
-    return {
-        one: ", ".join([one.loss.display_name, *filter(None, (part(one) for part in varied))])
-        for one in recipes
-    }
+    return {one: ", ".join([one.loss_name, *(part(one) for part in varied)]) for one in recipes}
 
 
 _PARTS: tuple[Callable[[Recipe], str], ...] = (
@@ -156,8 +154,7 @@ _PARTS: tuple[Callable[[Recipe], str], ...] = (
     lambda r: r.data.path,
     lambda r: f"noise {r.noise:g}" if r.noise else "clean",
     lambda r: f"{r.subset:.0%} of the images" if r.subset < 1 else "all images",
-    lambda r: f"gain ×{r.box_gain / Recipe.box_gain:g}",
+    lambda r: f"gain ×{gain_factor(r):g}",
     lambda r: f"objectness {r.objectness}",
     lambda r: f"{r.epochs} epochs",
-    lambda r: str(r.alpha_schedule or ""),
 )

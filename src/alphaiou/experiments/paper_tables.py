@@ -11,6 +11,7 @@ import numpy as np
 
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.paper_best import best_against_best
+from alphaiou.experiments.paper_beyond import BEYOND, beyond_sentences
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import (
@@ -120,9 +121,10 @@ def paper_table(
     """
     found = grid_scores(grid, records)
     shown = tuple(columns) or _columns(grid.cells)
-    rows = tuple(_row(found, label, shown) for label in found)
-    notes, best = _notes(grid, found, rows), tuple(best_against_best(found, HEADLINES))
-    return PaperTable(grid.name, grid.title, shown, rows, notes, best)
+    rows = tuple(table_row(found, label, shown) for label in found)
+    best = beyond_sentences(found) if grid.name == BEYOND else best_against_best(found, HEADLINES)
+    notes = _notes(grid, found, rows)
+    return PaperTable(grid.name, grid.title, shown, rows, notes, tuple(best))
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,8 @@ def _columns(cells: Iterable[Cell]) -> tuple[str, ...]:
     return tuple(name for name in COLUMN_ORDER if name in wanted)
 
 
-def _row(found: Mapping[str, CellRuns], label: str, columns: Sequence[str]) -> TableRow:
+def table_row(found: Mapping[str, CellRuns], label: str, columns: Sequence[str]) -> TableRow:
+    """One of the rows of a table in numbers, compared with another one of them."""
     own = found[label]
     base = found.get(own.cell.baseline or "")
     before = {} if base is None else base.cell.published
@@ -215,7 +218,7 @@ def _lines(row: TableRow, columns: Sequence[str]) -> list[Line]:
 
 def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
     """How many seeds, what the marks mean, what is missing, what differs from the paper."""
-    notes = [_seeds_note(grid, rows)]
+    notes = [seeds_note(rows)]
     if any(row.changes for row in rows):
         notes.append(MARK_NOTE)
     if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
@@ -239,7 +242,8 @@ def _summary(rows: Sequence[TableRow], column: str) -> str:
     return f"{column_title(column)}, points against the compared row. {' '.join(parts)}"
 
 
-def _seeds_note(grid: Grid, rows: Sequence[TableRow]) -> str:
+def seeds_note(rows: Sequence[TableRow]) -> str:
+    """What the numbers of a table are, and of how many seeds."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
     if not counts:
         return "No run of this table is there yet."

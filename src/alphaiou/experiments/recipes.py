@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from alphaiou.data.augment import Augmentation
-from alphaiou.detectors.build import DETR, FASTER_RCNN
+from alphaiou.detectors.build import DELTA_LOSSES, DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 
@@ -172,3 +172,26 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "voc320-faster-rcnn": voc320_faster_rcnn,
     "voc320-detr": voc320_detr,
 }
+
+
+def usual_box_gain(recipe: Recipe) -> float:
+    """How much the box loss counts where nobody changed that, for the detector of a recipe.
+
+    Examples:
+        >>> [usual_box_gain(one()) for one in (paper, faster_rcnn, detr)]
+        [0.05, 10.0, 2.0]
+    """
+    if recipe.loss.kind in DELTA_LOSSES:
+        return 1.0  # a loss of deltas is larger than one of boxes
+    own = {FASTER_RCNN: faster_rcnn, DETR: detr}.get(recipe.detector, paper)
+    return own().box_gain
+
+
+def gain_factor(recipe: Recipe) -> float:
+    """The box gain, times the usual one.
+
+    Examples:
+        >>> gain_factor(replace(detr(), box_gain=1.0))
+        0.5
+    """
+    return round(recipe.box_gain / usual_box_gain(recipe), 6)

@@ -2,77 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from alphaiou.experiments.bench.record import Record
+from alphaiou.experiments.comparable import ComparableRuns, comparable_runs, plain_runs, run_label
 from alphaiou.experiments.markdown import markdown
-from alphaiou.experiments.published import published_scores
-from alphaiou.experiments.score_tables import cell, column_title
-from alphaiou.losses.spec import LossSpec
-from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
-from alphaiou.training.recipe import Recipe
+from alphaiou.experiments.paper_exports import markdown_lines
+from alphaiou.experiments.paper_records import RunRecord
+from alphaiou.experiments.paper_tables import (
+    INTERVAL_NOTE,
+    MARK,
+    MARK_NOTE,
+    PaperTable,
+    TableRow,
+    seeds_note,
+    table_row,
+)
+from alphaiou.metrics.comparison import PAPER_COLUMNS
+from alphaiou.training.recipe import Recipe, recipe_from
 
-RunRecord = Mapping[str, Any]
-
-
-def runs_table(record: Mapping[str, Any]) -> str:
-    """The runs of one seed, every other one against the one with its kind, α = 1 and plain gain."""
-    lines: list[list[str]] = []
-    runs = in_order(record["runs"])
-    for run in runs:
-        lines.append([run_name(run), *(cell(run["scores"][c]) for c in PAPER_COLUMNS)])
-        base = _baseline(run, runs)
-        if base is not run:
-            lines.append(["– change", *_changes(run["scores"], base["scores"])])
-            theirs, before = (published_scores(*_setting(one)) for one in (run, base))
-            if theirs and before and _is_plain(run):
-                lines.append(["– change in the paper", *_changes(theirs, before)])
-    return markdown(["loss", *map(column_title, PAPER_COLUMNS)], lines, left=1)
+NOTHING = "*There is no record of such a run yet.*"
+#: In the notes of records: what images a second and memory have to be read with.
+CAVEAT = "images a second"
 
 
-def in_order(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs by their losses, the paper's first."""
-    return sorted(runs, key=_order)
+def runs_table(record: Record, *, detector: str, epochs: int) -> str:
+    """The losses of a detector after so many epochs with clean boxes; means where seeds differ.
+
+    Args:
+        record: A folder of runs, as ``read_record`` gives it.
+        detector: Its name in recipes.
+        epochs: How long it was trained.
+    """
+    table = plain_runs(record["runs"], detector, epochs)
+    if table is None:
+        return NOTHING
+    rows = _rows(table)
+    return "\n\n".join([_scores(rows), *([_notes(rows)] if _has_seeds(rows) else [])])
 
 
-def run_name(run: RunRecord) -> str:
-    """The loss of a run, and its gain where that is unusual."""
-    gain = "" if _is_plain(run) else f", box gain ×{_gain(run):g}"
-    return f"{_loss(run).display_name}{gain}"
+def detector_runs(record: Record, *, detector: str) -> str:
+    """All runs of a detector: a table of scores and one of speeds for each setting."""
+    parts: list[str] = []
+    for table in _of_detector(record, detector):
+        rows = _rows(table)
+        parts += [f"{table.title}:", _scores(rows), _notes(rows), _speeds(table.runs)]
+    return "\n\n".join(parts) or NOTHING
 
 
-def _loss(run: RunRecord) -> LossSpec:
-    return LossSpec(**run["recipe"]["loss"])
+def speeds_table(record: Record, *, detector: str) -> str:
+    """How fast a detector was trained and in how much memory, a line a run."""
+    runs = [run for table in _of_detector(record, detector) for run in table.runs]
+    return _speeds(runs) if runs else NOTHING
 
 
-def _gain(run: RunRecord) -> float:
-    return float(run["recipe"]["box_gain"] / Recipe.box_gain)
+def _of_detector(record: Record, detector: str) -> list[ComparableRuns]:
+    return [t for t in comparable_runs(record["runs"]) if t.setting.detector == detector]
 
 
-def _is_plain(run: RunRecord) -> bool:
-    return _gain(run) == 1.0
+def _rows(table: ComparableRuns) -> tuple[TableRow, ...]:
+    """The rows of a table; levels in the paper are of other data, so its changes alone stay."""
+    rows = (table_row(table.rows, label, PAPER_COLUMNS) for label in table.rows)
+    return tuple(replace(row, published={}) for row in rows)
 
 
-def _order(run: RunRecord) -> tuple[int, float, float]:
-    kinds = ("iou", "giou", "diou", "ciou")
-    loss = _loss(run)
-    place = kinds.index(loss.kind) if loss.kind in kinds else len(kinds)
-    return place, loss.alpha, _gain(run)
+def _has_seeds(rows: Iterable[TableRow]) -> bool:
+    return any(len(row.seeds) > 1 for row in rows)
 
 
-def _baseline(run: RunRecord, runs: Sequence[RunRecord]) -> RunRecord:
-    kind = _loss(run).kind
-    return next(
-        one for one in runs if (_loss(one).kind, _loss(one).alpha, _gain(one)) == (kind, 1.0, 1.0)
-    )
+def _scores(rows: tuple[TableRow, ...]) -> str:
+    text = markdown_lines(PaperTable("runs", "", PAPER_COLUMNS, rows, ()))
+    # With one seed every change would be marked, which the words around the table say at once.
+    return text if _has_seeds(rows) else text.replace(MARK, "")
 
 
-def _setting(run: RunRecord) -> tuple[str, str]:
-    loss = _loss(run)
-    return run["recipe"]["detector"], f"{loss.kind}:{loss.alpha:g}"
+def _notes(rows: Sequence[TableRow]) -> str:
+    return " ".join([seeds_note(rows), *((MARK_NOTE, INTERVAL_NOTE) if _has_seeds(rows) else ())])
 
 
-def _changes(scores: Mapping[str, float], before: Mapping[str, float]) -> list[str]:
-    return [
-        cell(relative_improvement(scores[c], before[c]), improvement=True) for c in PAPER_COLUMNS
-    ]
+def _speeds(runs: Sequence[RunRecord]) -> str:
+    head = ["loss", "seed", "pixels", "batch", "epochs", "images a second", "GiB at the peak"]
+    timed = any("seconds_to_first_step" in run for run in runs)
+    head += ["seconds to the first step"] * timed + ["on"]
+    lines = [_speed(run, timed) for run in runs]
+    caveats = dict.fromkeys(note for run in runs for note in run["notes"] if CAVEAT in note)
+    notes = [f"Notes of the records: {'; '.join(caveats)}."] if caveats else []
+    return "\n\n".join([markdown(head, lines, left=1), *notes])
+
+
+def _speed(run: RunRecord, timed: bool) -> list[str]:
+    recipe: Recipe = recipe_from(run["recipe"])
+    sizes = (recipe.seed, recipe.image_size, recipe.batch_size, recipe.epochs)
+    line = [run_label(recipe), *map(str, sizes), f"{run['throughput']:,.0f}"]
+    line.append(f"{run['memory_bytes'] / 2**30:.1f}")
+    if timed:
+        seconds = run.get("seconds_to_first_step")
+        line.append("–" if seconds is None else f"{seconds:.0f}")
+    return [*line, run["device"]]

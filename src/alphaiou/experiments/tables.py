@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.comparison_report import seeds_table
 from alphaiou.experiments.findings import findings
@@ -18,7 +20,7 @@ from alphaiou.experiments.loss_tables import (
 )
 from alphaiou.experiments.markdown import figures, markdown
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
-from alphaiou.experiments.run_tables import runs_table
+from alphaiou.experiments.run_tables import detector_runs, runs_table, speeds_table
 from alphaiou.experiments.score_tables import evaluation_table
 from alphaiou.experiments.simulation_tables import simulation_table, simulation_variants_table
 from alphaiou.experiments.training_tables import (
@@ -56,7 +58,11 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "simulation-variants": simulation_variants_table,
     "evaluation": evaluation_table,
     "compare-seeds": seeds_table,
-    "runs": runs_table,
+    "runs": partial(runs_table, detector="yolov5s", epochs=100),
+    "runs-60": partial(runs_table, detector="yolov5s", epochs=60),
+    "runs-faster-rcnn": partial(detector_runs, detector=FASTER_RCNN),
+    "runs-detr": partial(detector_runs, detector=DETR),
+    "speeds-yolov5x": partial(speeds_table, detector="yolov5x"),
     "findings": findings,
     "index": lambda record: markdown(*index_lines(record), left=1),
     "training": lambda record: markdown(*training_lines(record), left=1),

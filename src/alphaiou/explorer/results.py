@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from typing import Any
 
-from alphaiou.experiments.run_tables import in_order, run_name
-from alphaiou.experiments.statistics import PairedChange, paired_change
+from alphaiou.experiments.comparable import ComparableRuns, comparable_runs
+from alphaiou.experiments.grid import Cell
+from alphaiou.experiments.paper_records import RunRecord
+from alphaiou.experiments.paper_tables import TableRow, table_row
+from alphaiou.experiments.statistics import PairedChange
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.recipe import Recipe, recipe_from, recipe_hash
-
-RunRecord = Mapping[str, Any]
 
 SCORES = (*(f"ap{threshold}" for threshold in range(50, 100, 5)), "map", "map75_95")
 
@@ -20,57 +18,39 @@ SCORES = (*(f"ap{threshold}" for threshold in range(50, 100, 5)), "map", "map75_
 def summarise(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
     """Trainings that differ in loss and gain alone, as the tables of the page.
 
+    What was not scored, or has nothing to be compared with, is left out.
+
     Returns:
         For each setting its ``title`` and its ``runs``. A run has its ``name`` and ``kind``, its
         ``alpha`` where that is all that sets it apart from its baseline (else None), the number
         of ``seeds``, its mean ``scores``, and its ``changes`` against the baseline, the same kind
         with α = 1 at the plain gain: ``mean``, and with several seeds ``low`` to ``high``.
     """
-    settings: dict[str, list[RunRecord]] = {}
-    for record in records:
-        settings.setdefault(_setting(record), []).append(record)
-    tables = [_table(runs) for runs in settings.values()]
-    return sorted(tables, key=lambda table: (-len(table["runs"]), table["title"]))
+    tables = comparable_runs(record for record in records if _is_scored(record))
+    return [_table(table) for table in tables if len(table.rows) > 1]
 
 
-def _setting(record: RunRecord) -> str:
-    """What is the same in all runs of a table."""
-    recipe: Recipe = recipe_from(record["recipe"])
-    plain = replace(recipe, loss=LossSpec("iou"), alpha_schedule=None, box_gain=Recipe.box_gain)
-    return recipe_hash(replace(plain, seed=0, evaluate_every=0))
+def _is_scored(record: RunRecord) -> bool:
+    return all(record["scores"].get(score) is not None for score in SCORES)
 
 
-def _table(runs: Sequence[RunRecord]) -> dict[str, Any]:
-    by_name: dict[str, list[RunRecord]] = {}
-    for run in in_order(runs):
-        by_name.setdefault(_name(run), []).append(run)
-    lines = [_line(name, own, by_name) for name, own in by_name.items()]
-    return {"title": _title(recipe_from(runs[0]["recipe"])), "runs": lines}
+def _table(table: ComparableRuns) -> dict[str, Any]:
+    lines = [
+        _line(own.cell, table_row(table.rows, label, SCORES)) for label, own in table.rows.items()
+    ]
+    return {"title": table.title, "runs": lines}
 
 
-def _name(run: RunRecord) -> str:
-    return run_name(run) + (", α scheduled" if run["recipe"].get("alpha_schedule") else "")
-
-
-def _line(
-    name: str, runs: Sequence[RunRecord], by_name: Mapping[str, Sequence[RunRecord]]
-) -> dict[str, Any]:
-    loss = LossSpec(**runs[0]["recipe"]["loss"])
-    plain = LossSpec(loss.kind).display_name
-    base = [] if name == plain else by_name.get(plain, [])
-    changes = {s: paired_change(_by_seed(runs, s), _by_seed(base, s)) for s in SCORES}
+def _line(cell: Cell, row: TableRow) -> dict[str, Any]:
+    loss = cell.recipe.loss
     return {
-        "name": name,
+        "name": row.label,
         "kind": loss.kind,
-        "alpha": loss.alpha if name == LossSpec(loss.kind, loss.alpha).display_name else None,
-        "seeds": len(runs),
-        "scores": {s: round(statistics.fmean(_by_seed(runs, s).values()), 6) for s in SCORES},
-        "changes": {s: _change(c) for s, c in changes.items() if c is not None} or None,
+        "alpha": loss.alpha if row.label == LossSpec(loss.kind, loss.alpha).display_name else None,
+        "seeds": len(row.seeds),
+        "scores": {score: round(row.mean(score), 6) for score in SCORES},
+        "changes": {score: _change(change) for score, change in row.changes.items()} or None,
     }
-
-
-def _by_seed(runs: Sequence[RunRecord], score: str) -> dict[int, float]:
-    return {run["recipe"]["seed"]: run["scores"][score] for run in runs}
 
 
 def _change(change: PairedChange) -> dict[str, float | None]:
@@ -81,18 +61,3 @@ def _change(change: PairedChange) -> dict[str, float | None]:
         "low": None if ends is None else round(ends.low, 6),
         "high": None if ends is None else round(ends.high, 6),
     }
-
-
-def _title(recipe: Recipe) -> str:
-    parts = [
-        f"{recipe.detector} on {recipe.data.path}",
-        f"{recipe.image_size} px",
-        f"{recipe.epochs} epochs",
-    ]
-    if recipe.noise:
-        parts.append(f"noise {recipe.noise:g}")
-    if recipe.subset < 1:
-        parts.append(f"{recipe.subset:.0%} of the images")
-    if recipe.objectness != Recipe.objectness:
-        parts.append(f"objectness by {recipe.objectness}")
-    return ", ".join(parts)
