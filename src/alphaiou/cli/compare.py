@@ -36,7 +36,7 @@ class Compare:
     losses: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[LOSS ...]")
     ] = ("iou", "iou:3")
-    """kind, kind:alpha or kind:alpha:penalty_alpha, such as iou, iou:3 or diou:3:1."""
+    """kind, kind:alpha or kind:alpha:penalty_alpha; also kind+modifier, as in iou+wise_v3:3."""
 
     data: str = "shapes-discs-64"
     """A VOC devkit, COCO JSON or YOLO layout, or a word for a drawn set."""

@@ -37,7 +37,7 @@ class Simulate:
     losses: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[LOSS ...]")
     ] = DEFAULT_LOSSES
-    """kind, kind:alpha or kind:alpha:penalty_alpha, such as ciou, ciou:3 or ciou:3:1."""
+    """kind, kind:alpha or kind:alpha:penalty_alpha; also kind+modifier, as in eiou+focal:3."""
 
     full: bool = False
     """The published size: 5000 points, 1,715,000 cases."""
@@ -100,6 +100,8 @@ def _understand(command: Simulate) -> tuple[list[LossSpec], SimulationSettings]:
 
     try:
         specs = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
+        for spec in specs:
+            spec.function()  # which not every loss is
         settings = SimulationSettings(
             points=FULL_POINTS if command.full else command.points,
             iterations=command.iterations,

@@ -58,7 +58,7 @@ class Train:
     box_loss: Annotated[
         str | None, tyro.conf.DisallowNone, tyro.conf.arg(name="loss", metavar="LOSS", **NO_HINT)
     ] = None
-    """Short for --loss.kind and its powers: ciou, ciou:3, ciou:3:1; for Faster R-CNN also l1."""
+    """ciou, ciou:3, ciou:3:1 or iou+wise_v3:3 in place of --loss.*; for Faster R-CNN also l1."""
 
     rpn_box_loss: Annotated[
         str | None,

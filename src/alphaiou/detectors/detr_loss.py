@@ -16,6 +16,7 @@ from alphaiou.detectors.detr_targets import ImageTargets, targets_by_image
 from alphaiou.detectors.pair_loss import BoxLoss, pair_by_pair
 from alphaiou.detectors.yolov5_loss import unchanged
 from alphaiou.losses import AlphaIoULoss
+from alphaiou.losses.module import check_stateless
 from alphaiou.numerics import check_number, upcast
 
 Matches = Int[Tensor, "layers batch places"]
@@ -52,7 +53,8 @@ class DETRLoss(nn.Module):
     Args:
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
             any function from predicted and target boxes in ``xyxy`` to one value a pair.
-        match_loss: The same for the cost of a match; GIoU with α = 1 unless given.
+        match_loss: The same for the cost of a match, without a running mean; GIoU with α = 1
+            unless given.
         class_weight: How much the class part counts.
         no_object_weight: How much a query without an object counts in it.
         l1_weight: How much the l1 part counts.
@@ -91,6 +93,7 @@ class DETRLoss(nn.Module):
         self.no_object_weight, self.auxiliary = no_object_weight, auxiliary
         self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
         match_loss = AlphaIoULoss("giou", 1.0) if match_loss is None else match_loss
+        check_stateless("match_loss", match_loss)
         self.match_loss = pair_by_pair(match_loss, box_format="xyxy")
         #: With several processes: their mean number of boxes, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged

@@ -85,7 +85,7 @@ TABLE_2_REPORTED: dict[str, Row] = {
     "giou:1": (None, 41.11, None, None, None, None, 38.02, None, 21.45, 41.06, 50.21),
     "diou:1": (None, 41.11, None, None, None, None, 38.09, None, 21.66, 41.18, 50.32),
     "ciou:1": (None, 41.96, None, None, None, None, 38.65, None, 21.32, 41.83, 51.51),
-    "focal_eiou:1": (59.10, 42.40, None, None, None, None, 38.90, None, 21.20, 41.10, 50.20),
+    "eiou+focal:1": (59.10, 42.40, None, None, None, None, 38.90, None, 21.20, 41.10, 50.20),
     "autoloss": (58.60, 41.80, None, None, None, None, 38.50, None, 22.00, 42.20, 50.20),
 }
 #: Table 3, YOLOv5s on PASCAL VOC with noise (``ALL_COLUMNS``), by rate and loss.
@@ -154,11 +154,14 @@ def loss_key(loss: LossSpec) -> str:
     Examples:
         >>> loss_key(LossSpec("iou")), loss_key(LossSpec("giou", 3.0, 0.5))
         ('iou:1', 'giou:3:0.5')
+        >>> loss_key(LossSpec("eiou", modifiers=("focal",)))
+        'eiou+focal:1'
     """
     if loss.kind in DELTA_LOSSES:
         return loss.kind
     powers = (loss.alpha,) if loss.penalty_alpha is None else (loss.alpha, loss.penalty_alpha)
-    return ":".join((loss.kind, *(f"{power:g}" for power in powers)))
+    name = "+".join((loss.kind, *loss.modifiers))
+    return ":".join((name, *(f"{power:g}" for power in powers)))
 
 
 def as_fractions(row: Row | None, columns: tuple[str, ...] = PAPER_COLUMNS) -> dict[str, float]:

@@ -62,8 +62,7 @@ def _move_state(loss: nn.Module, boxes: Tensor) -> None:
 
 def _one_value_a_pair(loss: BoxLoss) -> AlphaIoULoss | Callable[[Tensor, Tensor], Tensor]:
     if isinstance(loss, str):
-        spec = LossSpec.parse(loss)
-        loss = AlphaIoULoss(spec.kind, spec.alpha, penalty_alpha=spec.penalty_alpha)
+        loss = LossSpec.parse(loss).module()
     if isinstance(loss, AlphaIoULoss):
         # A copy that shares its state: a scheduled α, a running mean.
         loss = copy(loss)

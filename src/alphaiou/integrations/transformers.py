@@ -16,6 +16,7 @@ from alphaiou.boxes import convert_boxes
 from alphaiou.integrations.box_loss import BoxLoss, PairLoss
 from alphaiou.integrations.handle import BoxLossHandle, Change, install, restore_box_loss
 from alphaiou.integrations.rewiring import Rewired, UnsupportedVersionError
+from alphaiou.losses.module import check_stateless
 
 try:
     from transformers import PreTrainedModel
@@ -75,6 +76,7 @@ YolosForObjectDetection._loss_function>
     matchings, description = {}, repr(pair_loss)
     if matcher_loss is not None:
         cost = PairLoss(matcher_loss)
+        check_stateless("matcher_loss", cost.loss)
         matchings = _matchings(own, criteria.values(), cost)
         description += f", matched by {cost!r},"
     builders = {

@@ -74,8 +74,9 @@ class Wise(nn.Module):
     """Wise-IoU v2 and v3: v1 focused by how far ``1 − IoU`` lies from its running mean.
 
     v2 multiplies by ``(L/mean)^gamma``, v3 by ``b/(d·a^(b−d))``, ``b = L/mean``; both factors are
-    held constant in the gradient. In training mode the mean moves with every call; it is a buffer,
-    so it is saved, restored and moved with the module, and never leaves the device.
+    held constant in the gradient. In training mode the mean moves with every call, by the pairs
+    whose weight is not 0; it is a buffer, so it is saved, restored and moved with the module, and
+    never leaves the device.
     """
 
     mean_loss: Tensor
@@ -96,6 +97,8 @@ class Wise(nn.Module):
             raise ValueError(f"momentum must lie in [0, 1], got {momentum!r}")
         self.version, self.momentum, self.gamma, self.a, self.d = version, momentum, gamma, a, d
         self.register_buffer("mean_loss", torch.ones(()))
+        #: With several processes: the sum over them, so that all have the same mean.
+        self.sum_over_processes: Callable[[Tensor], Tensor] = _own
 
     def forward(self, terms: Terms, pair: PairGeometry) -> Terms:
         """The terms, weighted."""
@@ -112,15 +115,22 @@ class Wise(nn.Module):
     @torch.no_grad()
     def _update(self, loss: Tensor, valid: Tensor | None) -> None:
         counts = torch.ones_like(loss) if valid is None else valid.to(loss.dtype)
-        total = counts.sum()
-        batch_mean = (loss * counts).sum() / total.clamp(min=1.0)
+        sums = torch.stack([(loss * counts).sum(), counts.sum()])
+        total, count = self.sum_over_processes(sums).unbind()
         # A batch without a single pair that counts leaves the mean where it is.
-        step = self.momentum * (total > 0)
-        self.mean_loss += (step * (batch_mean - self.mean_loss)).to(self.mean_loss.dtype)
+        step = self.momentum * (count > 0)
+        change = step * (total / count.clamp(min=1.0) - self.mean_loss)
+        # In place: a recorded step keeps the address.
+        self.mean_loss.add_(change.to(self.mean_loss.dtype))
 
     def extra_repr(self) -> str:
         """The settings, as printed."""
         return f"version={self.version}, momentum={self.momentum:.3g}"
+
+
+def _own(sums: Tensor) -> Tensor:
+    """One process alone has the sum of all of them."""
+    return sums
 
 
 def _weighted(terms: Terms, factor: Tensor) -> Terms:
@@ -134,6 +144,9 @@ MODIFIERS: dict[str, Modifier] = {
     "focal": focal,
     "wise": wise,
 }
+
+#: Modifiers that weigh the loss, which is then no longer one minus a similarity.
+WEIGHING_MODIFIERS = ("focal", "wise", "wise_v2", "wise_v3")
 
 #: Modifiers with a state of their own: a Module makes one, the function has nowhere to keep it.
 STATEFUL_MODIFIERS: dict[str, Callable[[], Wise]] = {

@@ -100,7 +100,18 @@ class AlphaIoULoss(nn.Module):
     def extra_repr(self) -> str:
         """The settings, as printed."""
         alpha = self.schedule if self.schedule is not None else self.alpha
-        return f"kind={self.kind!r}, alpha={alpha}, penalty_alpha={self.penalty_alpha}"
+        text = f"kind={self.kind!r}, alpha={alpha}, penalty_alpha={self.penalty_alpha}"
+        names = ", ".join(getattr(one, "__name__", repr(one)) for one in self.modifiers)
+        return f"{text}, modifiers=({names})" if names else text
+
+
+def check_stateless(name: str, loss: object) -> None:
+    """Refuse a loss with a running mean where pairs are tried, and not all of them learn."""
+    if isinstance(loss, AlphaIoULoss) and list(loss.stateful.buffers()):
+        raise ValueError(
+            f"{name}: {loss.stateful[0]} keeps a running mean of the pairs that learn, but a "
+            "matching tries all pairs; take the modifier wise, which keeps none, or leave it out"
+        )
 
 
 def _with_state(modifier: str | Modifier) -> Modifier:

@@ -1,16 +1,18 @@
-"""A loss as it is written on the command line: ``ciou``, ``ciou:3`` or ``ciou:3:1``."""
+"""A loss as it is written on the command line: ``ciou``, ``ciou:3`` or ``iou+wise_v3:3``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from torch import Tensor
 
-from alphaiou.boxes import BoxFormat
-from alphaiou.losses import KINDS, alpha_iou_loss
+from alphaiou.boxes import BoxFormat, check_choice
+from alphaiou.losses import KINDS, AlphaIoULoss, alpha_iou_loss
 from alphaiou.losses.formula import check_alphas
+from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS
+from alphaiou.losses.schedule import AlphaSchedule
 
 DISPLAY_NAMES = {
     "iou": "IoU",
@@ -25,28 +27,53 @@ DISPLAY_NAMES = {
     "nwd": "NWD",
     "biou": "BIoU",
 }
+#: What each modifier makes of the name of a loss.
+MODIFIED_NAMES = {
+    "inner": "Inner-{}",
+    "focaler": "Focaler-{}",
+    "rectified": "Rectified-{}",
+    "focal": "Focal-{}",
+    "wise": "Wise-{} v1",
+    "wise_v2": "Wise-{} v2",
+    "wise_v3": "Wise-{} v3",
+}
 
 
 @dataclass(frozen=True)
 class LossSpec:
-    """A kind and its powers; α = 1 is the loss as it was first published."""
+    """A kind, its powers and its modifiers; α = 1 is the loss as it was first published.
+
+    Attributes:
+        kind: The name of the loss.
+        alpha: α₁, the power of the similarity.
+        penalty_alpha: α₂, the power of the penalties; α₁ unless given.
+        modifiers: What stands on top of the kind, such as inner, focal or wise_v3.
+    """
 
     kind: str
     alpha: float = 1.0
     penalty_alpha: float | None = None
+    modifiers: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        # JSON has no tuples.
+        object.__setattr__(self, "modifiers", tuple(self.modifiers))
 
     @classmethod
     def parse(cls, text: str) -> LossSpec:
-        """Read ``kind``, ``kind:alpha`` or ``kind:alpha:penalty_alpha``.
+        """Read a kind, ``+modifier`` as often as wanted, ``:alpha`` and ``:penalty_alpha``.
 
         Raises:
             ValueError: It is none of these; the message quotes it and says what is allowed.
 
         Examples:
             >>> LossSpec.parse("ciou:3:1")
-            LossSpec(kind='ciou', alpha=3.0, penalty_alpha=1.0)
+            LossSpec(kind='ciou', alpha=3.0, penalty_alpha=1.0, modifiers=())
+            >>> LossSpec.parse("iou+wise_v3:3").display_name
+            'α-WIoU v3 (α=3)'
         """
-        kind, *powers = text.split(":")
+        name, *powers = text.split(":")
+        kind, *modifiers = name.split("+")
         if kind not in KINDS:
             raise ValueError(f"loss {text!r}: kind must be one of {', '.join(KINDS)}, got {kind!r}")
         try:
@@ -58,8 +85,9 @@ class LossSpec:
                 f"loss {text!r}: write kind, kind:alpha or kind:alpha:penalty_alpha with numbers, "
                 "such as ciou, ciou:3 or ciou:3:1"
             ) from None
-        spec = cls(kind, *numbers)
+        spec = cls(kind, *numbers, modifiers=tuple(modifiers))
         try:
+            check_modifiers("modifiers", spec.modifiers)
             check_alphas(spec.alpha, spec.penalty_alpha)
         except ValueError as error:
             raise ValueError(f"loss {text!r}: {error}") from None
@@ -67,24 +95,81 @@ class LossSpec:
 
     def __str__(self) -> str:
         """The text that ``parse`` reads, in its shortest form."""
+        name = "+".join((self.kind, *self.modifiers))
         if self.penalty_alpha is not None:
-            return f"{self.kind}:{self.alpha:g}:{self.penalty_alpha:g}"
-        return self.kind if self.alpha == 1 else f"{self.kind}:{self.alpha:g}"
+            return f"{name}:{_number(self.alpha)}:{_number(self.penalty_alpha)}"
+        return name if self.alpha == 1 else f"{name}:{_number(self.alpha)}"
 
     @property
     def display_name(self) -> str:
         """The name for tables and figures, such as α-CIoU (α=3)."""
+        if (self.alpha, self.penalty_alpha) == (1, None):
+            return self._plain_name()
+        return self.named_with(f"={self.alpha:g}")
+
+    def named_with(self, alpha: str) -> str:
+        """The name of a power of this loss, given what to say of α.
+
+        Examples:
+            >>> LossSpec("diou").named_with(" 1→3")
+            'α-DIoU (α 1→3)'
+        """
+        penalty = "" if self.penalty_alpha is None else f", α₂={self.penalty_alpha:g}"
+        return f"α-{self._plain_name()} (α{alpha}{penalty})"
+
+    def _plain_name(self) -> str:
         name = DISPLAY_NAMES.get(self.kind, self.kind)
-        if self.penalty_alpha is not None:
-            return f"α-{name} (α={self.alpha:g}, α₂={self.penalty_alpha:g})"
-        return name if self.alpha == 1 else f"α-{name} (α={self.alpha:g})"
+        for modifier in self.modifiers:
+            name = MODIFIED_NAMES[modifier].format(name).replace("Wise-IoU", "WIoU")
+        return name
+
+    @property
+    def stateful(self) -> tuple[str, ...]:
+        """The modifiers that keep a running mean over a training."""
+        return tuple(one for one in self.modifiers if one in STATEFUL_MODIFIERS)
+
+    def module(self, schedule: AlphaSchedule | None = None) -> AlphaIoULoss:
+        """The loss as a Module, with a schedule in place of α if there is one.
+
+        Examples:
+            >>> LossSpec.parse("iou+wise_v3").module(AlphaSchedule(1.0, 3.0)).alpha
+            tensor(1.)
+        """
+        return AlphaIoULoss(
+            self.kind,
+            schedule or self.alpha,
+            penalty_alpha=self.penalty_alpha,
+            modifiers=self.modifiers,
+        )
 
     def function(self, box_format: BoxFormat = "xyxy") -> Callable[[Tensor, Tensor], Tensor]:
-        """The loss as a function of predictions and targets, one value a pair."""
+        """The loss as a function of predictions and targets, one value a pair.
+
+        Raises:
+            ValueError: It is none: a modifier keeps a running mean.
+        """
+        if self.stateful:
+            raise ValueError(
+                f"loss {str(self)!r}: {self.stateful[0]} keeps a running mean over a training, and "
+                "this is none; take the modifier wise, which keeps none"
+            )
         return partial(
             alpha_iou_loss,
             kind=self.kind,
             alpha=self.alpha,
             penalty_alpha=self.penalty_alpha,
+            modifiers=self.modifiers,
             box_format=box_format,
         )
+
+
+def check_modifiers(name: str, modifiers: tuple[str, ...]) -> None:
+    """Refuse modifiers that there are none of."""
+    for modifier in modifiers:
+        check_choice(name, modifier, (*MODIFIERS, *STATEFUL_MODIFIERS))
+
+
+def _number(value: float) -> str:
+    """A number in as few digits as it takes."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)

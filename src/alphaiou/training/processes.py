@@ -132,6 +132,8 @@ class Processes:
                 if detector.sums_over_images:
                     # The loss goes with the images of its batch, and sees a share of them.
                     module.register_forward_hook(partial(_times, self.count))
+            if hasattr(module, "sum_over_processes"):
+                module.sum_over_processes = self.total  # type: ignore[assignment]
             if isinstance(module, nn.BatchNorm2d):
                 module.forward = _SyncedNorm(module).__call__  # type: ignore
 

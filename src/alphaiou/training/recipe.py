@@ -13,8 +13,10 @@ from alphaiou.data.augment import Augmentation
 from alphaiou.detectors.build import DELTA_LOSSES, DETECTORS, FASTER_RCNN, settings_of
 from alphaiou.losses import KINDS
 from alphaiou.losses.formula import check_alphas
+from alphaiou.losses.modifiers import WEIGHING_MODIFIERS
+from alphaiou.losses.module import check_stateless
 from alphaiou.losses.schedule import AlphaSchedule
-from alphaiou.losses.spec import LossSpec
+from alphaiou.losses.spec import LossSpec, check_modifiers
 from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
 from alphaiou.training.optimisation import Optimisation
@@ -155,7 +157,27 @@ class Recipe:
             raise ValueError("select='best-on-test' needs data.test")
         if self.alpha_schedule is not None and self.loss.kind in DELTA_LOSSES:
             raise ValueError(f"alpha_schedule: loss.kind={self.loss.kind!r} has no α")
+        weights = [one for one in self.loss.modifiers if one in WEIGHING_MODIFIERS]
+        if self.objectness == "similarity" and weights:
+            raise ValueError(
+                f"objectness='similarity' is one minus the loss, which {weights[0]} in "
+                "loss.modifiers weighs; take objectness='iou', or another modifier"
+            )
         self._check_detector()
+
+    @property
+    def loss_name(self) -> str:
+        """The box loss as tables name it, with the course of an α that moves.
+
+        Examples:
+            >>> Recipe(alpha_schedule=AlphaSchedule(1.0, 3.0)).loss_name
+            'α-IoU (α 1→3)'
+        """
+        course = self.alpha_schedule
+        if course is None:
+            return self.loss.display_name
+        shape = "" if course.shape == "linear" else f" {course.shape}"
+        return self.loss.named_with(f" {course.start:g}→{course.end:g}{shape}")
 
     def _check_detector(self) -> None:
         """Refuse what the detector has not."""
@@ -209,12 +231,20 @@ def _check_loss(name: str, loss: LossSpec, detector: str) -> None:
             )
         if (loss.alpha, loss.penalty_alpha) != (1.0, None):
             raise ValueError(f"{name}.kind={loss.kind!r} has no power; {name}.alpha must be 1")
+        if loss.modifiers:
+            raise ValueError(
+                f"{name}.kind={loss.kind!r} takes no modifiers; leave {name}.modifiers empty, got "
+                f"{' '.join(loss.modifiers)}"
+            )
         return
     check_choice(f"{name}.kind", loss.kind, tuple(KINDS))
+    check_modifiers(f"{name}.modifiers", loss.modifiers)
     try:
         check_alphas(loss.alpha, loss.penalty_alpha)
     except ValueError as error:
         raise ValueError(f"{name}.{error}") from None
+    if name == "match_loss":
+        check_stateless(f"{name}.modifiers", loss.module())
 
 
 def recipe_hash(recipe: Recipe) -> str:

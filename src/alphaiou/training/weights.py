@@ -68,7 +68,7 @@ def fresh_detector(recipe: Recipe, num_classes: int, *, weightless: bool = False
 def _box_loss(spec: LossSpec, schedule: AlphaSchedule | None = None) -> AlphaIoULoss | DeltaLoss:
     if spec.kind in DELTA_LOSSES:
         return spec.kind
-    return AlphaIoULoss(spec.kind, schedule or spec.alpha, penalty_alpha=spec.penalty_alpha)
+    return spec.module(schedule)
 
 
 def _backbone_weights(recipe: Recipe) -> Literal["imagenet"] | Path | None:

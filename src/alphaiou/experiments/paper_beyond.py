@@ -1,0 +1,98 @@
+"""Whether anything beats IoU at its own best gain at every threshold: what was tried, and its end.
+
+IoU with a larger box gain has part of what a power brings; so the gain that is best for IoU is what
+a candidate has to beat, and not the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from alphaiou.experiments.paper_best import CHOSEN_BY, level
+from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.score_tables import cell, column_title
+from alphaiou.experiments.statistics import PairedChange, paired_change, seeds_word
+from alphaiou.losses.spec import LossSpec
+from alphaiou.training.recipe import Recipe
+
+BEYOND = "beyond"
+THRESHOLDS = tuple(f"ap{percent}" for percent in range(50, 100, 5))
+#: By how much a candidate has to be better, as a part of what the best IoU scores.
+WANTED = {"map75_95": 0.06, "ap95": 0.5}
+
+Changes = Mapping[str, PairedChange]
+
+
+def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
+    """Which candidates beat plain IoU at its best gain, and where each of them ends.
+
+    The gain of IoU is the one with the best mean of :data:`CHOSEN_BY` on the images that are
+    scored, which flatters what is to be beaten.
+    """
+    found = [own for own in cells.values() if own.runs]
+    plain = [own for own in found if _is_plain(own.cell.recipe)]
+    candidates = [own for own in found if not _is_plain(own.cell.recipe)]
+    if not plain or not candidates:
+        return []
+    best = max(plain, key=level)
+    changes = {own.cell.label: _changes(own, best) for own in candidates}
+    tried = ", ".join(own.cell.label for own in plain)
+    return [
+        f"To beat: {best.cell.label}, the best of {tried} by {column_title(CHOSEN_BY)} on the "
+        "scored images.",
+        _conclusion(changes),
+        *(_end(label, own) for label, own in changes.items()),
+    ]
+
+
+def _is_plain(recipe: Recipe) -> bool:
+    return recipe.loss == LossSpec("iou") and recipe.alpha_schedule is None
+
+
+def _changes(own: CellRuns, best: CellRuns) -> Changes:
+    """What differs at each threshold and at what is wanted; nothing without a seed of both."""
+    columns = dict.fromkeys((*THRESHOLDS, *WANTED))
+    changes = {c: paired_change(own.scores(c), best.scores(c)) for c in columns}
+    return {column: change for column, change in changes.items() if change is not None}
+
+
+def _conclusion(changes: Mapping[str, Changes]) -> str:
+    wanted = " and ".join(f"by {share:.0%} at {column_title(c)}" for c, share in WANTED.items())
+    asked = (
+        f"Better at every threshold from {column_title(THRESHOLDS[0])} to "
+        f"{column_title(THRESHOLDS[-1])}, {wanted}, all intervals clear of zero"
+    )
+    winners = [label for label, own in changes.items() if _has_won(own)]
+    return f"{asked}: {'; '.join(winners) or f'none of the {len(changes)} that were run'}."
+
+
+def _has_won(changes: Changes) -> bool:
+    return bool(changes) and (
+        all(_is_better(change) for change in changes.values())
+        and all(changes[column].relative >= share for column, share in WANTED.items())
+    )
+
+
+def _is_better(change: PairedChange) -> bool:
+    return change.decided and change.difference > 0
+
+
+def _end(label: str, changes: Changes) -> str:
+    """Where a candidate ends, in a sentence."""
+    if not changes:
+        return f"{label}: no seed in common with it."
+    own = {column: changes[column] for column in THRESHOLDS}
+    above = sum(change.difference > 0 for change in own.values())
+    open_ones = [column_title(c) for c, change in own.items() if not _is_better(change)]
+    decided = f", decided at all but {', '.join(open_ones)}" if open_ones else ", all decided"
+    if len(open_ones) == len(own):
+        decided = ", decided at none"
+    sizes = ", ".join(f"{column_title(c)} {_size(changes[c])}" for c in WANTED)
+    seeds = seeds_word(changes[THRESHOLDS[0]].seeds)
+    return f"{label}: above it at {above} of {len(own)} thresholds{decided}; {sizes}; {seeds}."
+
+
+def _size(change: PairedChange) -> str:
+    interval = change.relative_bootstrap
+    ends = f" ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})" if interval else ""
+    return f"{cell(change.relative, improvement=True)}{ends}"
