@@ -108,8 +108,8 @@ def test_schedules_are_rows_of_their_own():
     (table,) = comparable_runs([*runs, run(("iou",), 0.1)])
     assert [(label, own.cell.baseline) for label, own in table.rows.items()] == [
         ("IoU", None),
-        ("IoU, α from 1 to 3 (cosine)", "IoU"),
-        ("IoU, α from 1 to 3 (linear)", "IoU"),
+        ("α-IoU (α 1→3 cosine)", "IoU"),
+        ("α-IoU (α 1→3)", "IoU"),
     ]
 
 

@@ -103,18 +103,18 @@ def epoch_line(entry: dict[str, Any], epochs: int) -> str:
 def final_table(record: dict[str, Any]) -> Table:
     """The scores of a run as a table."""
     from alphaiou.experiments.score_tables import comparison_table
-    from alphaiou.losses.spec import LossSpec
     from alphaiou.metrics import comparison_rows
+    from alphaiou.training.recipe import Recipe, recipe_from
 
-    recipe = record["recipe"]
-    name = f"{recipe['detector']}, {LossSpec(**recipe['loss']).display_name}"
+    recipe: Recipe = recipe_from(record["recipe"])
+    name = f"{recipe.detector}, {recipe.loss_name}"
     # JSON has null for a score that nothing defines.
     numbers = {
         key: float("nan") if value is None else value for key, value in record["scores"].items()
     }
     selected = record["selected"]
     which = f"epoch {selected['epoch']}, best on {selected['on']}" if best(record) else "last epoch"
-    title = f"{recipe['data']['path']}, {record['scored_on']}, rule {recipe['rule']}, {which}, %"
+    title = f"{recipe.data.path}, {record['scored_on']}, rule {recipe.rule}, {which}, %"
     return comparison_table(comparison_rows({name: numbers}), title)
 
 

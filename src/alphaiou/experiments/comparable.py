@@ -89,12 +89,8 @@ def run_label(recipe: Recipe) -> str:
         >>> run_label(Recipe(box_gain=0.1))
         'α-IoU (α=3), box gain ×2'
     """
-    name, schedule = recipe.loss.display_name, recipe.alpha_schedule
-    if schedule is not None:
-        plain = replace(recipe.loss, alpha=1.0).display_name
-        name = f"{plain}, α from {schedule.start:g} to {schedule.end:g} ({schedule.shape})"
     times = gain_factor(recipe)
-    return name if times == 1 else f"{name}, box gain ×{times:g}"
+    return recipe.loss_name if times == 1 else f"{recipe.loss_name}, box gain ×{times:g}"
 
 
 def _setting(recipe: Recipe) -> Recipe:
@@ -139,4 +135,4 @@ def _order(recipe: Recipe) -> tuple[object, ...]:
     place = KINDS.index(loss.kind) if loss.kind in KINDS else len(KINDS)
     powers = loss.alpha, -1.0 if loss.penalty_alpha is None else loss.penalty_alpha
     schedule = str(recipe.alpha_schedule or "")
-    return place, loss.kind, *powers, schedule, gain_factor(recipe), recipe.seed
+    return place, loss.kind, loss.modifiers, *powers, schedule, gain_factor(recipe), recipe.seed
