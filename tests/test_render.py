@@ -103,6 +103,13 @@ def test_an_empty_block_and_one_without_a_record(tmp_path):
     assert rendered(new, tmp_path) == new
 
 
+def test_a_script_beside_a_missing_record_is_what_makes_it(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks/detectors.py").write_text("")
+    mark = "<!-- record: benchmarks/detectors-cuda.json detectors -->"
+    assert "`python benchmarks/detectors.py` writes" in rendered(f"{mark}\n{END}\n", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -138,6 +145,28 @@ def test_the_command_writes_and_the_check_tells(tmp_path, capsys):
 def test_the_documents_of_this_repository_are_up_to_date(capsys):
     assert documents(ROOT)
     assert main(["--check"], ROOT) == 0, capsys.readouterr().err
+
+
+def detectors_record():
+    """As benchmarks/detectors.py writes it, with a step that failed."""
+    theirs = {"contender": "detr_r50, transformers", "ms_per_step": 80.0, "memory_gib": 5.0}
+    ours = {"contender": "detr_r50, ours", "ms_per_step": 32.0, "memory_gib": 4.0}
+    ours |= {"parts_ms": {"augmentation": 0.5, "forward, loss and backward": 30.0}}
+    rows = [{"contender": "fasterrcnn_r50_fpn, torchvision", "error": "out of memory"}]
+    rows += [row | {"images_per_second": 16e3 / row["ms_per_step"]} for row in (theirs, ours)]
+    return {"device": "NVIDIA H200", "versions": {"torch": "2.11"}, "rows": rows}
+
+
+def test_steps_of_detectors_beside_those_of_others():
+    table = tables.TABLES["detectors"](detectors_record())
+    assert cells_of(table)[1:] == [
+        ["fasterrcnn_r50_fpn", "torchvision", "failed", "–", "–", "–"],
+        ["detr_r50", "transformers", "80.0", "200", "–", "5.0"],
+        ["detr_r50", "ours", "32.0", "500", "2.5×", "4.0"],
+    ]
+    parts = tables.TABLES["detectors-parts"](detectors_record())
+    assert cells_of(parts)[1] == ["detr_r50", "0.50 ms", "30.00 ms", "1.50 ms"]
+    assert tables.setup_line(detectors_record()) == "NVIDIA H200; torch 2.11."
 
 
 def test_tables_of_the_simulation(tmp_path):

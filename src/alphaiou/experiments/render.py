@@ -79,9 +79,15 @@ def _block(block: re.Match[str], root: Path) -> str:
     if path.exists():
         body = TABLES[table](read_record(path))
     else:
-        task = path.stem.partition("-")[0]
-        body = f"*No record yet: `alphaiou bench {task}` writes `{name}`.*"
+        body = f"*No record yet: `{_maker(path, root)}` writes `{name}`.*"
     return f"{block['start']}{body}\n{block['end']}"
+
+
+def _maker(path: Path, root: Path) -> str:
+    """The command that makes a record: the script beside it of its name, or ``alphaiou bench``."""
+    task = path.stem.partition("-")[0]
+    script = path.with_name(f"{task}.py")
+    return f"python {script.relative_to(root)}" if script.exists() else f"alphaiou bench {task}"
 
 
 def _within(mark: re.Match[str], block: re.Match[str]) -> bool:

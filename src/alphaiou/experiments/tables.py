@@ -8,6 +8,7 @@ from functools import partial
 from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.comparison_report import seeds_table
+from alphaiou.experiments.detector_tables import detector_lines, detector_parts_lines
 from alphaiou.experiments.findings import findings
 from alphaiou.experiments.fuzz_tables import agreement_table, fuzz_table, fuzz_total_table
 from alphaiou.experiments.index_tables import index_lines
@@ -35,12 +36,13 @@ def setup_line(record: Record) -> str:
     """Where and with what a record was taken, in one line."""
     versions = ", ".join(f"{name} {value}" for name, value in record["versions"].items() if value)
     place = record["device"]
-    if record["device_type"] == "cpu":
+    if record.get("device_type") == "cpu":
         place += f", {record['threads']} thread{'s' * (record['threads'] != 1)}"
     if "copy_gb_per_s" in record:
         place += f" (a copy in memory: {figures(record['copy_gb_per_s'])} GB/s)"
     unfinished = "" if record.get("complete", True) else " The run was stopped before its end."
-    return f"{place}; {versions}; {record['date'][:10]}.{unfinished}"
+    day = [record["date"][:10]] if "date" in record else []
+    return f"{'; '.join([place, versions, *day])}.{unfinished}"
 
 
 TABLES: dict[str, Callable[[Record], str]] = {
@@ -68,6 +70,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "training": lambda record: markdown(*training_lines(record), left=1),
     "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
     "training-times": lambda record: markdown(*training_times_lines(record), left=1),
+    "detectors": lambda record: markdown(*detector_lines(record), left=2),
+    "detectors-parts": lambda record: markdown(*detector_parts_lines(record), left=1),
     "side-by-side": lambda record: markdown(*side_by_side_lines(record), left=0),
     "integrations": lambda record: markdown(*integration_lines(record), left=2),
     "noise": lambda record: markdown(*noise_lines(record), left=1),
