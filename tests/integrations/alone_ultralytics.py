@@ -3,12 +3,15 @@
 Ultralytics is called here as its documentation says; nothing of it is looked into.
 """
 
+import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,11 +36,12 @@ from ultralytics.models.utils import loss as rtdetr_loss
 from ultralytics.models.yolo.detect import DetectionTrainer
 from ultralytics.utils import loss as yolo_loss
 from ultralytics.utils import tal
-from ultralytics.utils.metrics import bbox_iou
+from ultralytics.utils.metrics import Metric, ap_per_class, bbox_iou
 
 from alphaiou.integrations.rewiring import UnsupportedVersionError
 from alphaiou.integrations.ultralytics import NAMES, restore_box_loss, use_box_loss
 
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "ultralytics_voc320.py"
 OWN = [vars(module)[name] for module, name in NAMES]
 
 
@@ -119,10 +123,15 @@ def test_processes_that_ultralytics_launches_have_the_loss(options):
     with use_box_loss(AlphaIoULoss("ciou", 3.0), weight=2.0):
         _, script = trainers.generate_ddp_command(trainer)
     subprocess.run([sys.executable, script], check=True, capture_output=True)
-    header, first, _ = (trainer.save_dir / "results.csv").read_text().splitlines()
-    row = dict(zip(header.split(","), map(float, first.split(",")), strict=True))
+    row = _row((trainer.save_dir / "results.csv").read_text())
     steps = train(options, "ciou:3", weight=2.0)
     assert row["train/box_loss"] == pytest.approx(steps[:2, 0].mean().item(), rel=1e-4)
+
+
+def _row(table):
+    """The first epoch in a table that Ultralytics wrote."""
+    header, first, *_ = table.splitlines()
+    return dict(zip(header.split(","), map(float, first.split(",")), strict=True))
 
 
 def test_a_loss_that_cannot_be_sent_is_refused_before_the_launch(options):
@@ -240,3 +249,40 @@ def test_a_version_without_a_place_is_refused_and_left_as_it_is(monkeypatch):
         with pytest.raises(UnsupportedVersionError, match=r"knows ultralytics 8\.2 to 8\.4"):
             use_box_loss("ciou")
         assert yolo_loss.bbox_iou is OWN[0]
+
+
+def test_the_benchmark_names_the_scores_of_ultralytics():
+    generator = torch.Generator().manual_seed(0)
+    hits = torch.rand(200, 10, generator=generator) < torch.linspace(0.8, 0.1, 10)
+    confidence, classes = (torch.rand(200, generator=generator).numpy() for _ in range(2))
+    metric = Metric()
+    labels = (3 * classes).astype(int)
+    metric.update(ap_per_class(hits.numpy(), confidence, labels, labels)[2:])
+    scores = runpy.run_path(str(BENCHMARK))["scores"]
+    found = scores(SimpleNamespace(box=metric))
+    assert 0 < found["ap95"] < found["map75_95"] < found["map"] < found["ap50"] < 1
+    expected = metric.map50, metric.map75, metric.map
+    assert [found[name] for name in ("ap50", "ap75", "map")] == pytest.approx(expected)
+    assert set(scores(SimpleNamespace(box=Metric())).values()) == {0.0}
+
+
+def test_the_benchmark_trains_with_both_losses_and_leaves_their_records(tmp_path, monkeypatch):
+    small = "--images 8 --size 64 --batch 8 --epochs 1 --workers 0 --device cpu"
+    folders = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out")]
+    options = ["shapes", *folders, *small.split()]
+    command = [sys.executable, BENCHMARK, *options, "--losses", "ciou:3"]
+    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    monkeypatch.setattr("sys.argv", [str(BENCHMARK), *options, "--loss", "own"])
+    monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path))
+    assert not runpy.run_path(str(BENCHMARK))["main"]()
+    names = "own", "ciou-3"
+    own, ours = (json.loads((tmp_path / "out" / f"{name}.json").read_text()) for name in names)
+    assert (own["loss"]["own"], own["lines_changed"]) == (True, 0)
+    assert (ours["loss"]["own"], ours["loss"]["alpha"], ours["lines_changed"]) == (False, 3.0, 1)
+    assert own["settings"] == ours["settings"]
+    assert [epoch["epoch"] for epoch in ours["history"]] == [1]
+    assert set(own["scores"]) == set(ours["history"][-1]["test"])
+    assert own["train_images"] == own["test_images"] == 8
+    tables = [(tmp_path / "work" / name / "results.csv").read_text() for name in names]
+    before, after = (_row(table)["train/box_loss"] for table in tables)
+    assert after > 1.01 * before
