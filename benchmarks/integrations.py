@@ -1,11 +1,13 @@
 """Trainings of other frameworks with their own box loss and with ours: equality, time of a step.
 
 ``PYTHONPATH=src python benchmarks/integrations.py --out benchmarks/integrations-cpu.json``
-``PYTHONPATH=src python benchmarks/integrations.py --device cuda --out ...``
+``PYTHONPATH=src python benchmarks/integrations.py --device cuda --frameworks ultralytics \\
+    --out benchmarks/integrations-cuda.json``
 
 Every framework trains a model from random weights on drawn images, one batch over and over. The
-losses of the first steps are compared at α = 1 with the framework's own kind. Then one model takes
-steps with its own loss and with ours in turn, so that whatever else the machine does meets both.
+losses of the first steps are compared at α = 1 with the framework's own kind, and its own with its
+own again, which tells what the device alone does. Then one model takes steps with its own loss and
+with ours in turn, so that whatever else the machine does meets both.
 """
 
 import argparse
@@ -28,7 +30,11 @@ from torchvision.ops import generalized_box_iou_loss
 from alphaiou import convert_boxes, load_dataset
 from alphaiou.training.record import device_name, versions
 
-os.environ |= {"YOLO_CONFIG_DIR": tempfile.mkdtemp(), "YOLO_OFFLINE": "true"}
+os.environ |= {
+    "YOLO_CONFIG_DIR": tempfile.mkdtemp(),
+    "YOLO_OFFLINE": "true",
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # without it products of matrices may differ on CUDA
+}
 
 
 @dataclass(frozen=True)
@@ -192,16 +198,33 @@ def seconds(step, setting):
     return (clock() - start) / setting.steps_in_a_row
 
 
+@contextmanager
+def repeatable():
+    """Whatever torch can compute the same way twice, in full precision."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+        yield
+    torch.use_deterministic_algorithms(False)
+
+
+def first_losses(make, setting, context):
+    """The losses of five steps of a new model, and its step."""
+    step = make(setting)
+    with repeatable(), context:
+        return [step().item() for _ in range(5)], step
+
+
+def relative_differences(losses, others):
+    return [abs(one - other) / abs(one) for one, other in zip(losses, others, strict=True)]
+
+
 def measure(name, device, rounds):
     make, context, kind, lines = FRAMEWORKS[name]
     setting = Setting(device, *SIZES[device.type][name])
-    curves = {}
-    for text in (None, kind):
-        step = make(setting)
-        with nullcontext() if text is None else context(text):
-            curves[text] = [step().item() for _ in range(5)]
-    pairs = zip(curves[None], curves[kind], strict=True)
-    differences = [abs(own - ours) / abs(own) for own, ours in pairs]
+    own_losses, _ = first_losses(make, setting, nullcontext())
+    again, _ = first_losses(make, setting, nullcontext())
+    ours, step = first_losses(make, setting, context(kind))
+    differences = relative_differences(own_losses, ours)
     times = {None: [], kind: [], f"{kind}:3": []}
     order = list(times)
     for round_ in range(rounds + 2):
@@ -211,7 +234,7 @@ def measure(name, device, rounds):
                 spent = seconds(step, setting)
             if round_ >= 2:  # the first ones warm up
                 times[text].append(spent)
-    own, *ours = (statistics.median(found) for found in times.values())
+    own, *with_ours = (statistics.median(found) for found in times.values())
     return {
         "framework": name,
         "version": version(name),
@@ -219,16 +242,17 @@ def measure(name, device, rounds):
         "lines_changed": lines,
         "image_side": setting.side,
         "images": setting.images,
-        "losses_own": curves[None],
-        "losses_alpha_1": curves[kind],
+        "losses_own": own_losses,
+        "losses_alpha_1": ours,
         "relative_differences": differences,
         "largest_relative_difference": max(differences),
+        "largest_relative_difference_of_own": max(relative_differences(own_losses, again)),
         "rounds": rounds,
         "steps_in_a_row": setting.steps_in_a_row,
         "clock": "wall" if device.type == "cuda" else "process",
         "ms_own": own * 1e3,
-        "ratio_alpha_1": ours[0] / own,
-        "ratio_alpha_3": ours[1] / own,
+        "ratio_alpha_1": with_ours[0] / own,
+        "ratio_alpha_3": with_ours[1] / own,
         "ms_own_quartiles": [q * 1e3 for q in statistics.quantiles(times[None])[::2]],
     }
 

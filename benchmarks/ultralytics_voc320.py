@@ -1,8 +1,8 @@
 """A model of Ultralytics from random weights, with its own box loss and with ours, on voc320.
 
-``PYTHONPATH=src python benchmarks/ultralytics_voc320.py VOC320 --out FOLDER``
+``PYTHONPATH=src python benchmarks/ultralytics_voc320.py VOC320``
 
-The losses train side by side, each in a process of its own that leaves a record in the folder. All
+The losses train side by side, each in a process of its own that leaves a record in a folder. All
 settings are those of Ultralytics but for the ones that are options here; nothing is downloaded.
 It looks at the test images after every epoch, so the weights of the last one are scored, not those
 it holds for the best. Difficult objects are left out, as its own conversion of VOC does.
@@ -29,6 +29,7 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.training.record import device_name, throughput, versions
 
 OWN = "own"
+RECORDS = Path(__file__).with_suffix("")
 
 
 def write_data(options):
@@ -158,7 +159,7 @@ def file_name(loss):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", help="voc320, or another set with the splits train and test")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the records")
+    parser.add_argument("--out", type=Path, default=RECORDS, help="folder for the records")
     parser.add_argument("--work", type=Path, default=Path("ultralytics-runs"))
     parser.add_argument("--model", default="yolov8n.yaml")
     parser.add_argument("--losses", nargs="+", default=[OWN, "ciou:3"], help="own, or kind:alpha")

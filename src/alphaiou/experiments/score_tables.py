@@ -41,8 +41,8 @@ def cell(value: float, *, improvement: bool = False) -> str:
     return f"{100 * value:.2f}"
 
 
-def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
-    """A comparison as a Markdown table.
+def comparison_markdown(rows: Sequence[ComparisonRow], *, first: str = "predictions") -> str:
+    """A comparison as a Markdown table; ``first`` heads the names.
 
     Examples:
         >>> print(comparison_markdown([ComparisonRow("IoU", {"map": 0.5274})]))
@@ -50,7 +50,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
         | --- | ---: |
         | IoU | 52.74 |
     """
-    head = ["predictions", *map(column_title, rows[0].values)]
+    head = [first, *map(column_title, rows[0].values)]
     return markdown(head, ([row.name, *_cells(row)] for row in rows), left=1)
 
 

@@ -10,6 +10,7 @@ from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.comparison_report import seeds_table
 from alphaiou.experiments.detector_tables import detector_lines, detector_parts_lines
 from alphaiou.experiments.findings import findings
+from alphaiou.experiments.framework_runs import framework_runs_table
 from alphaiou.experiments.fuzz_tables import agreement_table, fuzz_table, fuzz_total_table
 from alphaiou.experiments.index_tables import index_lines
 from alphaiou.experiments.integration_tables import integration_lines
@@ -73,7 +74,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "detectors": lambda record: markdown(*detector_lines(record), left=2),
     "detectors-parts": lambda record: markdown(*detector_parts_lines(record), left=1),
     "side-by-side": lambda record: markdown(*side_by_side_lines(record), left=0),
-    "integrations": lambda record: markdown(*integration_lines(record), left=2),
+    "integrations": lambda record: markdown(*integration_lines(record), left=3),
+    "framework-runs": framework_runs_table,
     "noise": lambda record: markdown(*noise_lines(record), left=1),
     "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
 }
