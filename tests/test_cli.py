@@ -113,6 +113,8 @@ def test_another_missing_module_is_not_blamed_on_the_extra(tmp_path):
         (["xyz"], ["no command 'xyz'", "curves, simulate"]),
         (["simulate", "jou"], ["'jou'", *KINDS]),
         (["simulate", "ciou:three"], ["'ciou:three'", "kind:alpha"]),
+        (["simulate", "ciou+outer"], ["'ciou+outer'", "modifiers must be one of inner"]),
+        (["simulate", "iou+wise_v3"], ["'iou+wise_v3'", "running mean", "take the modifier wise"]),
         (["simulate", "ciou:3:1:2"], ["'ciou:3:1:2'", "kind:alpha"]),
         (["simulate", "ciou:-1"], ["'ciou:-1'", "alpha must be", ">= 0"]),
         (["simulate", "ciou:3:0"], ["'ciou:3:0'", "penalty_alpha must be", "> 0"]),

@@ -45,7 +45,7 @@ def test_a_path_is_enough(data, capsys):
         == (found["recipe"]["data"])
     )
     assert found["recipe"]["precision"] == "fp32"
-    assert found["recipe"]["loss"] == {"kind": "iou", "alpha": 3.0, "penalty_alpha": None}
+    assert LossSpec(**found["recipe"]["loss"]) == LossSpec("iou", 3.0)
     assert "split train): 4 images" in out
     assert "epoch 2 of 2: box" in out
     assert "images/s" in out
@@ -82,7 +82,7 @@ def test_short_ways_to_write_a_loss_and_a_schedule(data):
     short = ["--loss", "diou:3:1", "--alpha-schedule", "1:3:cosine"]
     assert main(["train", "quick", "--data", data, *TINY, *short, "--subset", "1"]) == 0
     found = record()["recipe"]
-    assert found["loss"] == {"kind": "diou", "alpha": 3.0, "penalty_alpha": 1.0}
+    assert LossSpec(**found["loss"]) == LossSpec("diou", 3.0, 1.0)
     assert found["alpha_schedule"] == {"start": 1.0, "end": 3.0, "shape": "cosine"}
     assert found["evaluate_every"] == 3, "of the recipe quick"
 
@@ -108,6 +108,9 @@ def test_losses_of_the_other_detectors():
     assert (faster.loss, faster.rpn_loss) == (LossSpec("l1"), LossSpec("giou", 3.0))
     matched = recipe_of("voc320-detr", *where, "--loss", "ciou", "--match-loss", "diou:2")
     assert (matched.loss, matched.match_loss) == (LossSpec("ciou"), LossSpec("diou", 2.0))
+    wise = recipe_of("paper", *where, "--loss", "iou+wise_v3:3")
+    assert wise.loss == LossSpec("iou", 3.0, modifiers=("wise_v3",))
+    assert recipe_of("paper", *where, "--loss.modifiers", "wise_v3") == wise
     stepped = recipe_of("faster-rcnn", *where, "--optimisation.drops", "3", "5")
     assert stepped.optimisation.drops == (3, 5)
 

@@ -269,6 +269,17 @@ def test_a_scheduled_alpha_is_the_callers():
     torch.testing.assert_close(total(loss, logits, boxes, targets)["box"], fixed)
 
 
+def test_a_matching_keeps_no_running_mean():
+    wise = AlphaIoULoss("iou", modifiers=("wise_v3",))
+    with pytest.raises(ValueError, match=r"match_loss: Wise\(version=3.*take the modifier wise"):
+        DETRLoss(wise, match_loss=wise)
+    logits, boxes, targets = example((2, 3))
+    total(
+        DETRLoss(wise, match_loss=AlphaIoULoss("iou", modifiers=("wise",))), logits, boxes, targets
+    )
+    assert wise.stateful[0].mean_loss < 1
+
+
 def test_processes_count_alike():
     logits, boxes, targets = example((2, 3))
     loss = giou()

@@ -4,13 +4,19 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
+from alphaiou.boxes import box_iou
 from alphaiou.detectors.contract import TargetBatch
+from alphaiou.detectors.pair_loss import pair_by_pair
 from alphaiou.detectors.yolov5 import ANCHORS, STRIDES
 from alphaiou.detectors.yolov5_loss import YOLOv5Loss
+from alphaiou.losses import Wise
+from alphaiou.losses.spec import LossSpec
 from tests.detectors import oracle
 from tests.detectors.test_yolov5_targets import as_tuples, random_targets
+from tests.strategies import generic_pairs
 
 ANCHOR_SIZES = torch.tensor(ANCHORS, dtype=torch.float64)
 CLASSES = 5
@@ -111,6 +117,60 @@ def test_slots_without_a_box_do_not_matter():
     assert results[0].isfinite().all()
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
+
+
+def running_mean(loss):
+    (mean,) = (buffer for name, buffer in loss.named_buffers() if name.endswith("mean_loss"))
+    return mean
+
+
+def test_a_running_mean_is_of_the_pairs_alone():
+    wise = Wise(momentum=0.25)
+    loss = pair_by_pair(AlphaIoULoss("diou", modifiers=(wise,)), box_format="cxcywh")
+    pred, target = generic_pairs(12, seed=4)
+    valid = torch.arange(12) % 3 == 0
+    loss(pred, target, valid)
+    plain = 1.0 - box_iou(pred, target, box_format="cxcywh")[valid]
+    assert wise.mean_loss.item() == pytest.approx(1 + 0.25 * (plain.mean().item() - 1), rel=1e-6)
+    before = wise.mean_loss.clone()
+    loss(pred, target, torch.zeros(12, dtype=torch.bool))
+    assert torch.equal(wise.mean_loss, before), "there was no pair"
+
+
+def test_more_slots_move_the_running_mean_no_further():
+    outputs, targets = example(12)
+    means = []
+    for slots in (targets.valid.sum(), 100, 300):
+        spare = (0, int(slots - targets.valid.sum()))
+        kept = TargetBatch(*(part[targets.valid] for part in targets))
+        wide = TargetBatch(
+            *(pad(part, (*(0, 0) * (part.ndim - 1), *spare)) for part in kept[:3]),
+            valid=torch.arange(int(slots)) < len(kept.labels),
+        )
+        loss = YOLOv5Loss(CLASSES, AlphaIoULoss("iou", modifiers=("wise_v3",)))
+        loss(outputs, wide, ANCHOR_SIZES, STRIDES)
+        means.append(running_mean(loss).item())
+    assert means[0] == pytest.approx(means[1], rel=1e-7) == pytest.approx(means[2], rel=1e-7)
+    assert means[0] < 1
+
+
+def test_with_modifiers_it_is_one_graph_that_keeps_its_addresses():
+    torch._dynamo.reset()
+    outputs, targets = example(12)
+    outputs = [output.float().requires_grad_() for output in outputs]
+    anchors = ANCHOR_SIZES.float()
+    spec = LossSpec.parse("eiou+focal+wise_v3:3")
+    plain, graph = (YOLOv5Loss(CLASSES, spec.module()) for _ in range(2))
+    compiled = torch.compile(graph, fullgraph=True, dynamic=False, backend="eager")
+    places = [buffer.data_ptr() for buffer in graph.buffers()]
+    for _ in range(2):
+        results = [sum(f(outputs, targets, anchors, STRIDES).values()) for f in (plain, compiled)]
+        torch.testing.assert_close(*results)
+        gradients = [torch.autograd.grad(result, outputs) for result in results]
+        torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(graph.state_dict(), plain.state_dict())
+    assert [buffer.data_ptr() for buffer in graph.buffers()] == places
+    assert running_mean(graph) != 1
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e2, 1e4, 1e30])

@@ -262,6 +262,11 @@ def test_a_detector_inside_another_module_is_found():
     assert "matched by AlphaIoULoss(kind='giou', alpha=2.0" in repr(handle)
 
 
+def test_a_matching_keeps_no_running_mean():
+    with pytest.raises(ValueError, match=r"matcher_loss: Wise.*running mean"):
+        use_box_loss(build("Yolos"), "iou+wise_v3", matcher_loss="iou+wise_v3")
+
+
 @pytest.mark.parametrize("name", ["Detr", "RTDetr"])
 def test_changed_models_can_be_copied_saved_and_loaded(name):
     model, inputs = build(name), batch(3, 1)

@@ -9,12 +9,14 @@ import pytest
 import torch
 
 from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.spec import LossSpec
 from alphaiou.training.checkpoint import CheckpointError, read_tensors
-from alphaiou.training.fit import Execution, TrainingFailedError, fit
+from alphaiou.training.fit import Execution, Report, TrainingFailedError, fit
 from alphaiou.training.recipe import Optimisation, recipe_from
 from alphaiou.training.record import RECORD
 from alphaiou.training.weights import WEIGHTS, load_weights
 from tests.training.runs import (
+    assert_same_bits,
     easy_images,
     learning_recipe,
     tensors,
@@ -97,6 +99,30 @@ def test_alpha_moves_along_its_schedule(data, tmp_path):
     assert alpha.item() == 3.0
     train(tiny_recipe(data, epochs=2), tmp_path / "fixed")
     assert not torch.equal(kept["velocity"], tensors(tmp_path / "fixed")["velocity"])
+
+
+def test_a_running_mean_is_part_of_the_state(data, tmp_path):
+    recipe = tiny_recipe(data, loss=LossSpec.parse("iou+wise_v3:3"))
+    record, _ = train(recipe, tmp_path / "undisturbed")
+
+    def stop(entry):
+        if entry["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    execution = Execution(device="cpu", checkpoint_seconds=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        fit(recipe, tmp_path / "stopped", execution=execution, report=Report(epoch_done=stop))
+    _, said = train(recipe, tmp_path / "stopped")
+    assert "going on after epoch 1 of 3" in said
+    undisturbed = tensors(tmp_path / "undisturbed")
+    assert_same_bits(tensors(tmp_path / "stopped"), undisturbed)
+    means = {name: mean for name, mean in undisturbed.items() if name.endswith("mean_loss")}
+    assert sorted(name.split(".")[0] for name in means) == ["ema", "model"]
+    assert len({mean.item() for mean in means.values()} | {1.0}) == 3, "both have moved"
+    detector = load_weights(tmp_path / "undisturbed" / record["name"]).detector
+    (mean,) = (own for name, own in detector.named_buffers() if name.endswith("mean_loss"))
+    assert mean == next(own for name, own in means.items() if name.startswith("ema"))
+    assert all("mean_loss" not in name for name, _ in detector.named_parameters())
 
 
 @pytest.mark.parametrize(("select", "on"), [("best", "val"), ("best-on-test", "test")])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from alphaiou.losses.spec import LossSpec
 from alphaiou.training.processes import LaunchError, Processes, device_kind, is_first_process
 from alphaiou.training.recipe import Optimisation
 from tests.training.runs import tensors, tiny_recipe, train, train_together, write_shapes
@@ -22,11 +23,14 @@ def record_of(folder):
     return json.loads(next(Path(folder).glob("*/record.json")).read_text())
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_two_processes_train_to_the_weights_of_one(tmp_path, accumulate):
+@pytest.mark.parametrize(
+    ("loss", "accumulate"), [("ciou:3", 1), ("ciou:3", 2), ("iou+wise_v3:3", 1)]
+)
+def test_two_processes_train_to_the_weights_of_one(tmp_path, loss, accumulate):
     path = write_shapes(tmp_path / "data", train=8, val=3)
     recipe = tiny_recipe(
         path,
+        loss=LossSpec.parse(loss),
         batch_size=4,
         epochs=3,
         data={"val": "val"},
@@ -43,6 +47,8 @@ def test_two_processes_train_to_the_weights_of_one(tmp_path, accumulate):
     for name, tensor in one.items():
         if name != "velocity":
             torch.testing.assert_close(two[name], tensor, rtol=1e-3, atol=1e-5, msg=name)
+        if name.endswith("mean_loss"):  # which has hardly left 1
+            assert (1 - two[name]).item() == pytest.approx((1 - tensor).item(), rel=1e-3)
     mine, theirs = record_of(tmp_path / "one"), record_of(tmp_path / "two")
     for first, second in zip(mine["history"], theirs["history"], strict=True):
         for part in ("box", "objectness", "class", "lost_boxes"):

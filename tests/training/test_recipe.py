@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from alphaiou.training.settle import settle
 
 FULL = Recipe(
     alpha_schedule=AlphaSchedule(1.0, 3.0, "cosine"),
-    loss=LossSpec("ciou", 3.0, 1.0),
+    loss=LossSpec("ciou", 3.0, 1.0, modifiers=("inner", "wise_v3")),
     data=DataRecipe("somewhere", val="val"),
     augmentation=Augmentation(mosaic=0.0),
     optimisation=Optimisation(accumulate=4),
@@ -154,6 +155,19 @@ def test_a_part_at_its_own_defaults_is_not_the_default_of_the_recipe():
         ({"loss": LossSpec("l1")}, "'l1' is for fasterrcnn_r50_fpn alone; with yolov5s it must"),
         ({"detector": "detr_r50", "loss": LossSpec("smooth_l1")}, "with detr_r50 it must be one"),
         ({**FASTER, "loss": LossSpec("l1", 3.0)}, "loss.alpha must be 1"),
+        ({**FASTER, "loss": LossSpec("l1", modifiers=("wise",))}, "takes no modifiers.*got wise"),
+        (
+            {"loss": LossSpec("iou", modifiers=("wis",))},
+            "loss.modifiers must be one of inner, .*'wis",
+        ),
+        (
+            {"detector": "detr_r50", "match_loss": LossSpec("iou", modifiers=("wise_v3",))},
+            r"match_loss.modifiers: Wise\(version=3.*running mean.*take the modifier wise",
+        ),
+        (
+            {"objectness": "similarity", "loss": LossSpec("eiou", modifiers=("inner", "focal"))},
+            "objectness='similarity'.*focal in loss.modifiers.*take objectness='iou'",
+        ),
         ({**FASTER, "loss": LossSpec("l1"), "alpha_schedule": AlphaSchedule(1, 3)}, "has no α"),
         ({**FASTER, "rpn_loss": LossSpec("l2")}, "rpn_loss.kind must be one of"),
         ({**FASTER, "match_loss": LossSpec("giou")}, "is for detr_r50; fasterrcnn_r50_fpn has non"),
@@ -197,6 +211,26 @@ def test_values_out_of_range_are_refused(change, message):
 def test_parts_refuse_values_out_of_range(part, change, message):
     with pytest.raises(ValueError, match=message):
         part(**change)
+
+
+def test_modifiers_change_the_hash():
+    losses = [LossSpec("iou", modifiers=names) for names in ((), ("wise",), ("wise", "inner"))]
+    assert len({recipe_hash(Recipe(loss=loss)) for loss in losses}) == 3
+
+
+def test_committed_runs_have_the_names_of_their_recipes():
+    paths = list((Path(__file__).parents[2] / "results/voc320").glob("*.json"))
+    assert paths
+    for path in paths:
+        record = json.loads(path.read_text())
+        assert recipe_hash(recipe_from(record["recipe"])) == record["name"] == path.stem
+
+
+def test_a_loss_is_named_with_its_schedule():
+    recipe = Recipe(loss=LossSpec("diou", 3.0, modifiers=("inner",)))
+    assert recipe.loss_name == "α-Inner-DIoU (α=3)"
+    falling = replace(recipe, alpha_schedule=AlphaSchedule(3.0, 1.0, "cosine"))
+    assert falling.loss_name == "α-Inner-DIoU (α 3→1 cosine)"
 
 
 def test_named_recipes_are_the_papers_but_for_what_they_say():

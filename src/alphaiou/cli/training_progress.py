@@ -104,7 +104,7 @@ def final_table(record: dict[str, Any]) -> Table:
     """The scores of a run as a table."""
     from alphaiou.experiments.score_tables import comparison_table
     from alphaiou.metrics import comparison_rows
-    from alphaiou.training.recipe import Recipe, recipe_from
+    from alphaiou.training.recipe import recipe_from
 
     recipe: Recipe = recipe_from(record["recipe"])
     name = f"{recipe.detector}, {recipe.loss_name}"
