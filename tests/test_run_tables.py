@@ -1,10 +1,12 @@
 """Tables and figures of records of runs, from made records and from the committed ones."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from alphaiou.experiments import run_figures
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import comparable_runs, plain_runs
 from alphaiou.experiments.findings import findings
@@ -201,3 +203,14 @@ def test_curves_have_a_line_a_row():
     table = plain_runs(read_record(RESULTS)["runs"], "yolov5s", 100)
     assert len(table.rows) >= 5
     assert [len(axes.lines) for axes in curves_figure(table.rows).axes] == [len(table.rows)] * 3
+
+
+def test_figures_are_drawn_of_the_detectors_that_have_curves(tmp_path, capsys):
+    folder = tmp_path / "results/voc320"
+    folder.mkdir(parents=True)
+    unwatched = run(("giou",), 0.2, voc320_detr()) | {"history": [{"epoch": 1, "box": 1.0}]}
+    for one in (run(("iou",), 0.2), run(("iou",), 0.2, voc320_faster_rcnn()), unwatched):
+        (folder / f"{one['name']}.json").write_text(json.dumps(one))
+    assert run_figures.main(tmp_path) == 0
+    drawn = {Path(line).stem for line in capsys.readouterr().out.splitlines()}
+    assert drawn == {"voc320_curves", "voc320_faster_rcnn_curves"}

@@ -9,7 +9,8 @@ from pathlib import Path
 from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import plain_runs
-from alphaiou.experiments.paper_plots import curves_figure
+from alphaiou.experiments.paper_plots import PANELS, curves_figure
+from alphaiou.experiments.paper_series import curves
 from alphaiou.experiments.style import save_figure
 
 #: What is drawn of each detector: its runs of so many epochs, or its largest table.
@@ -26,7 +27,7 @@ def main(root: Path | None = None) -> int:
     runs = read_record(root / "results/voc320")["runs"]
     for name, (detector, epochs) in FIGURES.items():
         table = plain_runs(runs, detector, epochs)
-        if table is not None:
+        if table is not None and any(curves(table.rows, PANELS[0]).values()):
             draw = partial(curves_figure, table.rows)
             for path in save_figure(draw, root / "docs/images" / name):
                 sys.stdout.write(f"wrote {path}\n")
