@@ -60,6 +60,16 @@ def test_weights_of_a_file(suffix, trained, tmp_path):
     torch.testing.assert_close(model.body(images)["3"], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_weights_of_a_faster_rcnn(tmp_path):
+    from alphaiou.detectors.faster_rcnn import faster_rcnn
+
+    donor = faster_rcnn(3, "l1", backbone="resnet18", norm="batch")
+    save_file(donor.state_dict(), tmp_path / "detector.safetensors")
+    body = build(tmp_path / "detector.safetensors", norm="batch").body
+    for name, tensor in donor.backbone.body.state_dict().items():
+        assert torch.equal(body.state_dict()[name], tensor), name
+
+
 @pytest.mark.parametrize(
     ("norm", "frozen_stages", "still"),
     [

@@ -107,7 +107,7 @@ def test_as_many_are_drawn_as_by_torchvision(positives, negatives, samples, shar
     labels[:, order[positives : positives + negatives]] = 0
     rules = Assignment(0.7, 0.3, low_quality=True, samples=samples, positive_share=share)
     torch.manual_seed(0)
-    sample = rules.sample(labels == 1, labels == 0)
+    sample = rules.sample(labels == 1, labels == 0, torch.rand(labels.shape))
     assert sample.rows.shape == (2, min(samples, 800))
     expected = BalancedPositiveNegativeSampler(samples, share)(list(labels))
     for image in (0, 1):
@@ -126,7 +126,7 @@ def test_all_are_drawn_alike():
     images, positive = 4000, torch.arange(100) < 20
     rules = Assignment(0.7, 0.3, low_quality=True, samples=20, positive_share=0.25)
     mask = positive.expand(images, -1)
-    sample = rules.sample(mask, ~mask)
+    sample = rules.sample(mask, ~mask, torch.rand(mask.shape))
     times = torch.bincount(sample.rows.flatten(), minlength=100).double()
     for group, chosen in ((times[:20], 5), (times[20:], 15)):
         share = chosen / len(group)

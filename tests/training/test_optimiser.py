@@ -143,6 +143,23 @@ def test_steps_of_adamw_are_those_of_torch(weight_decay, decay_all):
 
 
 @pytest.mark.parametrize("kind", [SGD, AdamW])
+def test_compiled_steps_are_the_same(kind):
+    models = small_model(), small_model()
+    plain, compiled = (kind(FlatParameters(model), 0.1) for model in models)
+    step = torch.compile(compiled.step, fullgraph=True, dynamic=False)
+    for number in range(3):
+        gradient = torch.randn(
+            len(plain.parameters.values), generator=torch.Generator().manual_seed(number)
+        )
+        now, keep = rates(0.1 / (number + 1), 0.05), torch.tensor(number != 1)
+        plain.step(gradient.clone(), now, keep=keep)
+        step(gradient.clone(), now, keep=keep)
+    torch.testing.assert_close(compiled.parameters.values, plain.parameters.values)
+    for name, tensor in compiled.state().items():
+        torch.testing.assert_close(tensor, plain.state()[name], msg=name)
+
+
+@pytest.mark.parametrize("kind", [SGD, AdamW])
 def test_nothing_moves_when_a_step_is_not_kept(kind):
     flat = FlatParameters(small_model())
     optimiser, before = kind(flat, 0.1), flat.values.clone()

@@ -178,7 +178,8 @@ def detr(
         dropout: The share of numbers that the transformer drops in training.
         encoder_layers: Layers of the encoder.
         decoder_layers: Layers of the decoder.
-        backbone_weights: ``imagenet`` for those of torchvision, a file of the like, or none.
+        backbone_weights: ``imagenet`` for those of torchvision, a file of the like or of a Faster
+            R-CNN, or none.
         norm: Batch norms of the backbone that do not learn (``frozen``; then its first stage does
             not either), that do (``batch``), or group norms (``group``). Unless given: frozen ones
             with weights, else group norms, as what is fresh has to learn.

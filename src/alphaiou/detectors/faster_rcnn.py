@@ -105,9 +105,15 @@ class FasterRCNN(Detector):
         if targets is None:
             raise ValueError("targets must be given in training; call model.eval() to detect")
         truth = self._truth(targets, len(batch))
-        regions = self.roi_sampler(proposals, truth)
+        candidates = proposals.valid.shape[1] + truth.valid.shape[1]
+        # Not in the compiled parts: Triton 3.6 fails where random numbers meet a reduction.
+        first, second = (
+            torch.rand(len(batch), count, device=batch.device)
+            for count in (len(anchors), candidates)
+        )
+        regions = self.roi_sampler(proposals, truth, second)
         losses = (
-            *self.rpn_loss(every, anchors, truth),
+            *self.rpn_loss(every, anchors, truth, first),
             *self.roi_loss(*self.roi_heads(levels, regions.boxes), regions),
         )
         return dict(zip(self.loss_names, losses, strict=True))
@@ -162,7 +168,7 @@ def faster_rcnn(
         rpn_box_weight: How much that counts, likewise.
         backbone: The ResNet.
         backbone_weights: ``imagenet`` for torchvision's (downloaded), a ``.pth`` or
-            ``.safetensors`` file of the like, or none: then nothing is frozen.
+            ``.safetensors`` file of the like or of a Faster R-CNN, or none: then nothing is frozen.
         norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms
             (``group``); frozen ones with weights and group norms without unless given.
         frozen_stages: How many of the backbone's five stages do not learn; unless given, 2 with

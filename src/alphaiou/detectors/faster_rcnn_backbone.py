@@ -27,6 +27,8 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 #: From the images upwards; what can be frozen.
 STAGES = (("conv1", "bn1"), ("layer1",), ("layer2",), ("layer3",), ("layer4",))
 CHANNELS = 256
+#: What the names of the backbone begin with among the weights of a Faster R-CNN.
+BODY = "backbone.body."
 
 
 class WeightsError(AlphaIoUError):
@@ -44,7 +46,8 @@ def resnet_fpn(
 
     Args:
         name: The ResNet.
-        weights: Those of torchvision for ImageNet, a file of the like, or none.
+        weights: Those of torchvision for ImageNet, a file of the like or of a Faster R-CNN, or
+            none.
         norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms, in
             the pyramid too (``group``). Unless given: frozen ones with weights, else group norms.
         frozen_stages: How many of the five stages do not learn, from the images upwards; unless
@@ -86,7 +89,7 @@ def _frozen_stages(asked: int | None, norm: Norm, *, trained: bool) -> int:
 
 
 def _load(body: nn.Module, name: str, weights: Literal["imagenet"] | Path, norm: Norm) -> None:
-    tensors = _download(name) if weights == "imagenet" else _read(Path(weights))
+    tensors = _download(name) if weights == "imagenet" else _body_of(_read(Path(weights)))
     own = body.state_dict()
     # The classifier has no use here, and the number of batches seen by a norm need not be known.
     needed = [key for key in own if not key.startswith("fc.") and "num_batches" not in key]
@@ -105,6 +108,12 @@ def _fits(own: Tensor, found: Tensor | None) -> bool:
     return found is not None and found.shape == own.shape
 
 
+def _body_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The backbone among the weights of a Faster R-CNN; other weights as they are."""
+    body = {key.removeprefix(BODY): value for key, value in tensors.items() if key.startswith(BODY)}
+    return body or tensors
+
+
 def _download(name: str) -> dict[str, Tensor]:
     weights = get_model_weights(name).IMAGENET1K_V1
     try:
@@ -121,7 +130,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise WeightsError(
             f"{path}: there is no such file; backbone_weights must be a .pth or .safetensors file "
-            "of a torchvision ResNet, or 'imagenet'"
+            "of a torchvision ResNet or a Faster R-CNN, or 'imagenet'"
         )
     try:
         if path.suffix == ".safetensors":

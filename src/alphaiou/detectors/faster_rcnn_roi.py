@@ -57,13 +57,15 @@ class RegionSampler(nn.Module):
         self.assignment = assignment
 
     @torch.no_grad()
-    def forward(self, proposals: Proposals, truth: Truth) -> Regions:
+    def forward(
+        self, proposals: Proposals, truth: Truth, chance: Float[Tensor, "batch candidates"]
+    ) -> Regions:
         """Draw."""
         known = truth.boxes.to(proposals.boxes.dtype)
         boxes = torch.cat([proposals.boxes, known], dim=1)
         there = torch.cat([proposals.valid, truth.valid], dim=1)
         matches = self.assignment.match(boxes, truth._replace(boxes=known))
-        sample = self.assignment.sample(matches.positive & there, matches.negative & there)
+        sample = self.assignment.sample(matches.positive & there, matches.negative & there, chance)
         target = matches.target.gather(1, sample.rows)
         labels = truth.labels.gather(1, target) + 1
         return Regions(

@@ -155,11 +155,15 @@ class RPNLoss(nn.Module):
         self.assignment, self.box_loss = assignment, box_loss
 
     def forward(
-        self, every: Anchored, anchors: Float[Tensor, "anchors 4"], truth: Truth
+        self,
+        every: Anchored,
+        anchors: Float[Tensor, "anchors 4"],
+        truth: Truth,
+        chance: Float[Tensor, "batch anchors"],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Objectness and boxes, both over the number of anchors that train."""
         matches = self.assignment.match(anchors[None], truth)
-        sample = self.assignment.sample(matches.positive, matches.negative)
+        sample = self.assignment.sample(matches.positive, matches.negative, chance)
         count = sample.valid.sum().clamp(min=1)
         logits = every.logits.gather(1, sample.rows)
         aims = sample.positive.to(logits.dtype)

@@ -91,10 +91,12 @@ class Assignment:
 
     @torch.no_grad()
     def sample(
-        self, positive: Bool[Tensor, "batch references"], negative: Bool[Tensor, "batch references"]
+        self,
+        positive: Bool[Tensor, "batch references"],
+        negative: Bool[Tensor, "batch references"],
+        chance: Float[Tensor, "batch references"],
     ) -> Sample:
-        """Choose at random: positives up to their share, then negatives as long as there are."""
-        chance = torch.rand(positive.shape, device=positive.device)
+        """Choose by chance, from 0 to 1: positives up to their share, then negatives."""
         count = positive.shape[1]
         some = min(int(self.samples * self.positive_share), count)
         drawn, rows = chance.where(positive, -1.0).topk(some, dim=1)

@@ -186,7 +186,7 @@ class MovingAverage(Generic[AnyModel]):
     def step(self, decay: Number) -> None:
         """Follow by one step."""
         share = 1.0 - decay
-        self.parameters.values.mul_(decay).add_(self.source.values * share)
+        self.parameters.values.lerp_(self.source.values, share)
         mine, theirs = float_buffers(self.model), float_buffers(self.followed)
         if mine:
             torch._foreach_mul_(mine, decay)
