@@ -6,7 +6,7 @@ a candidate has to beat, and not the paper's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from alphaiou.experiments.paper_best import CHOSEN_BY, level
 from alphaiou.experiments.paper_records import CellRuns
@@ -57,7 +57,9 @@ def _changes(own: CellRuns, best: CellRuns) -> Changes:
 
 
 def _conclusion(changes: Mapping[str, Changes]) -> str:
-    wanted = " and ".join(f"by {share:.0%} at {column_title(c)}" for c, share in WANTED.items())
+    wanted = " and ".join(
+        f"by {100 * share:g} % at {column_title(c)}" for c, share in WANTED.items()
+    )
     asked = (
         f"Better at every threshold from {column_title(THRESHOLDS[0])} to "
         f"{column_title(THRESHOLDS[-1])}, {wanted}, all intervals clear of zero"
@@ -81,15 +83,17 @@ def _end(label: str, changes: Changes) -> str:
     """Where a candidate ends, in a sentence."""
     if not changes:
         return f"{label}: no seed in common with it."
-    own = {column: changes[column] for column in THRESHOLDS}
-    above = sum(change.difference > 0 for change in own.values())
-    open_ones = [column_title(c) for c, change in own.items() if not _is_better(change)]
-    decided = f", decided at all but {', '.join(open_ones)}" if open_ones else ", all decided"
-    if len(open_ones) == len(own):
-        decided = ", decided at none"
+    sides: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
+    for column in THRESHOLDS:
+        side = "better" if changes[column].difference > 0 else "worse"
+        sides[side if changes[column].decided else "undecided"].append(column_title(column))
+    where = ", ".join(f"{side} at {_places(own)}" for side, own in sides.items() if own)
     sizes = ", ".join(f"{column_title(c)} {_size(changes[c])}" for c in WANTED)
-    seeds = seeds_word(changes[THRESHOLDS[0]].seeds)
-    return f"{label}: above it at {above} of {len(own)} thresholds{decided}; {sizes}; {seeds}."
+    return f"{label}: {where}; {sizes}; {seeds_word(changes[THRESHOLDS[0]].seeds)}."
+
+
+def _places(titles: Sequence[str]) -> str:
+    return "all thresholds" if len(titles) == len(THRESHOLDS) else ", ".join(titles)
 
 
 def _size(change: PairedChange) -> str:

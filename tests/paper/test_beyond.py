@@ -1,0 +1,121 @@
+"""Whether anything beats IoU at its best gain everywhere, on records that are made up."""
+
+from pathlib import Path
+
+import pytest
+
+from alphaiou.experiments.paper import paper_grids
+from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences
+from alphaiou.experiments.paper_records import grid_scores
+from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_tables import paper_table
+from alphaiou.training.recipe import recipe_hash
+from tests.paper.made import made_record
+
+GRID = paper_grids(quick_scale(Path("voc320")), seeds=(0, 1, 2))["beyond"]
+PLAIN = {"IoU, gain ×0.5": 0.3, "IoU, gain ×1": 0.38, "IoU, gain ×2": 0.4, "IoU, gain ×3": 0.39}
+ASKED = (
+    "Better at every threshold from AP50 to AP95, by 6 % at mAP75:95 and by 50 % at AP95, all "
+    "intervals clear of zero: "
+)
+
+
+def records(levels, change=lambda label, seed, scores: None):
+    """Runs of some cells, each at its level, whose seeds differ a little."""
+    found = {}
+    for cell, recipe in GRID.recipes():
+        if cell.label in levels:
+            record = made_record(recipe, levels[cell.label] + 0.002 * (recipe.seed - 1))
+            change(cell.label, recipe.seed, record["scores"])
+            found[recipe_hash(recipe)] = record
+    return found
+
+
+def sentences(levels, **changes):
+    return beyond_sentences(grid_scores(GRID, records(levels, **changes)))
+
+
+def test_the_grid_has_the_gains_of_iou_first_and_says_what_moves():
+    labels = [cell.label for cell in GRID.cells]
+    assert labels[:4] == list(PLAIN)
+    assert {cell.baseline for cell in GRID.cells} == {None, "IoU, gain ×1"}
+    moving = [cell for cell in GRID.cells if cell.recipe.alpha_schedule is not None]
+    assert len(moving) == 4
+    assert all("1→3" in cell.label or "3→1" in cell.label for cell in moving)
+    assert all(not cell.published for cell in moving)
+
+
+def test_its_runs_are_those_of_other_grids_where_they_are_the_same():
+    grids = paper_grids(quick_scale(Path("voc320")))
+    names = {
+        name: {recipe_hash(recipe) for _, recipe in grids[name].recipes()}
+        for name in ("beyond", "gains", "family")
+    }
+    assert len(names["beyond"] & names["gains"]) == 5
+    assert len(names["beyond"] & names["family"]) == 2
+
+
+def test_a_candidate_that_does_all_that_is_asked_is_named():
+    levels = PLAIN | {"α-DIoU (α=3), gain ×2": 0.62, "α-IoU (α=2), gain ×2": 0.44}
+    best, conclusion, *ends = sentences(levels)
+    assert best == (
+        "To beat: IoU, gain ×2, the best of IoU, gain ×0.5, IoU, gain ×1, IoU, gain ×2, "
+        "IoU, gain ×3 by mAP75:95 on the scored images."
+    )
+    assert conclusion == f"{ASKED}α-DIoU (α=3), gain ×2."
+    assert ends == [
+        "α-DIoU (α=3), gain ×2: better at all thresholds; mAP75:95 +55.00% "
+        "(+54.7 to +55.3), AP95 +55.00% (+54.7 to +55.3); three seeds.",
+        "α-IoU (α=2), gain ×2: better at all thresholds; mAP75:95 +10.00% "
+        "(+10.0 to +10.1), AP95 +10.00% (+10.0 to +10.1); three seeds.",
+    ]
+
+
+@pytest.mark.parametrize("threshold", THRESHOLDS)
+def test_one_threshold_that_is_not_decided_is_enough_to_fail(threshold):
+    name = "WIoU v3, gain ×1"
+
+    def spoil(label, seed, scores):
+        if label == name and seed == 1:
+            scores[threshold] *= 0.5
+
+    _, conclusion, end = sentences(PLAIN | {name: 0.62}, change=spoil)
+    assert conclusion == f"{ASKED}none of the 1 that were run."
+    assert f", undecided at AP{threshold[2:]}; " in end
+
+
+@pytest.mark.parametrize(("score", "factor"), [("map75_95", 1.05), ("ap95", 1.45)])
+def test_a_rise_that_is_too_small_fails(score, factor):
+    name = "α-CIoU (α=3), gain ×2"
+
+    def lower(label, _, scores):
+        if label == name:
+            scores[score] *= factor / 1.55
+
+    _, conclusion, end = sentences(PLAIN | {name: 0.62}, change=lower)
+    assert conclusion.endswith("none of the 1 that were run.")
+    assert "better at all thresholds" in end
+
+
+def test_worse_and_decided_is_not_better():
+    *_, conclusion, end = sentences(PLAIN | {"α-IoU (α 1→3), gain ×2": 0.2})
+    assert conclusion.endswith("none of the 1 that were run.")
+    assert ": worse at all thresholds; mAP75:95 -50.00%" in end
+
+
+def test_one_seed_decides_nothing():
+    own = grid_scores(GRID, records(PLAIN))
+    _, recipe = next(one for one in GRID.recipes() if one[0].label == "α-IoU (α=2), gain ×3")
+    alone = {recipe_hash(recipe): made_record(recipe, 0.7)}
+    _, conclusion, end = beyond_sentences(grid_scores(GRID, records(PLAIN) | alone))
+    assert conclusion.endswith("none of the 1 that were run.")
+    assert end.endswith(": undecided at all thresholds; mAP75:95 +75.88%, AP95 +75.88%; one seed.")
+    assert beyond_sentences(own) == [], "there is no candidate"
+    assert beyond_sentences(grid_scores(GRID, alone)) == [], "there is nothing to beat"
+
+
+def test_the_table_says_it():
+    found = records(PLAIN | {"α-EIoU (α=3), gain ×2": 0.62})
+    verdicts = paper_table(GRID, found).verdicts()
+    assert f"{ASKED}α-EIoU (α=3), gain ×2." in verdicts
+    assert not any("Best against best" in sentence for sentence in verdicts)
