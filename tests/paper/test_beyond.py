@@ -59,8 +59,8 @@ def test_a_candidate_that_does_all_that_is_asked_is_named():
     levels = PLAIN | {"α-DIoU (α=3), gain ×2": 0.62, "α-IoU (α=2), gain ×2": 0.44}
     best, conclusion, *ends = sentences(levels)
     assert best == (
-        "To beat: IoU, gain ×2, the best of IoU, gain ×0.5, IoU, gain ×1, IoU, gain ×2, "
-        "IoU, gain ×3 by mAP75:95 on the scored images."
+        "To beat: IoU, gain ×2, by mAP75:95 on the scored images the best of: IoU, gain ×0.5; "
+        "IoU, gain ×1; IoU, gain ×2; IoU, gain ×3."
     )
     assert conclusion == f"{ASKED}α-DIoU (α=3), gain ×2."
     assert ends == [

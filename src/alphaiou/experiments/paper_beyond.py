@@ -36,10 +36,10 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
         return []
     best = max(plain, key=level)
     changes = {own.cell.label: _changes(own, best) for own in candidates}
-    tried = ", ".join(own.cell.label for own in plain)
+    tried = "; ".join(own.cell.label for own in plain)
     return [
-        f"To beat: {best.cell.label}, the best of {tried} by {column_title(CHOSEN_BY)} on the "
-        "scored images.",
+        f"To beat: {best.cell.label}, by {column_title(CHOSEN_BY)} on the scored images the best "
+        f"of: {tried}.",
         _conclusion(changes),
         *(_end(label, own) for label, own in changes.items()),
     ]
