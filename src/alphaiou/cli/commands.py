@@ -9,15 +9,15 @@ import tyro
 
 from alphaiou import __version__
 from alphaiou.cli import UsageError
-from alphaiou.cli.bench import Bench, run_bench
+from alphaiou.cli.bench import BENCH
 from alphaiou.cli.compare import Compare, run_compare
 from alphaiou.cli.completion import Completion, run_completion
 from alphaiou.cli.curves import Curves, run_curves
-from alphaiou.cli.data import Data, run_data
+from alphaiou.cli.data import DATA
 from alphaiou.cli.doctor import Doctor, run_doctor
 from alphaiou.cli.evaluate import Evaluate, run_eval
 from alphaiou.cli.explore import Explore, run_explore
-from alphaiou.cli.paper import Paper, run_paper
+from alphaiou.cli.paper import PAPER
 from alphaiou.cli.predict import Predict, run_predict
 from alphaiou.cli.simulate import Simulate, run_simulate
 from alphaiou.cli.train import run_train, train_command
@@ -29,13 +29,13 @@ COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
     "compare": (Compare, run_compare),
     "train": (train_command, run_train),
     "predict": (Predict, run_predict),
-    "data": (Data, run_data),
+    "data": DATA,
     "eval": (Evaluate, run_eval),
     "explore": (Explore, run_explore),
-    "paper": (Paper, run_paper),
+    "paper": PAPER,
     "curves": (Curves, run_curves),
     "simulate": (Simulate, run_simulate),
-    "bench": (Bench, run_bench),
+    "bench": BENCH,
     "doctor": (Doctor, run_doctor),
     "completion": (Completion, run_completion),
 }

@@ -1,9 +1,11 @@
 """``alphaiou completion``."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Union
+from typing import Literal
 
 import tyro
+
+from alphaiou.cli.tasks import union_of
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,11 @@ def run_completion(command: Completion) -> int:
     """Print the script."""
     from alphaiou.cli.commands import COMMANDS
 
-    kinds = (
-        Annotated[kind if isinstance(kind, type) else kind(), tyro.conf.subcommand(name)]
-        for name, (kind, _) in COMMANDS.items()
-    )
-    every: Any = Union[tuple(kinds)]  # noqa: UP007
+    kinds = {
+        name: kind if isinstance(kind, type) else kind() for name, (kind, _) in COMMANDS.items()
+    }
     try:
-        tyro.cli(every, prog="alphaiou", args=["--tyro-print-completion", command.shell])
+        tyro.cli(union_of(kinds), prog="alphaiou", args=["--tyro-print-completion", command.shell])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
     return 1
