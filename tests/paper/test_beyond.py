@@ -8,6 +8,7 @@ from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences
 from alphaiou.experiments.paper_records import grid_scores
 from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_series import sweeps_of, swept
 from alphaiou.experiments.paper_tables import paper_table
 from alphaiou.training.recipe import recipe_hash
 from tests.paper.made import made_record
@@ -112,6 +113,18 @@ def test_one_seed_decides_nothing():
     assert end.endswith(": undecided at all thresholds; mAP75:95 +75.88%, AP95 +75.88%; one seed.")
     assert beyond_sentences(own) == [], "there is no candidate"
     assert beyond_sentences(grid_scores(GRID, alone)) == [], "there is nothing to beat"
+
+
+def test_an_alpha_that_moves_has_no_place_on_an_axis_of_alpha():
+    moving, still = "α-IoU (α 3→1), gain ×2", "α-IoU (α=2), gain ×2"
+    cells = grid_scores(
+        GRID, records(PLAIN | {moving: 0.5, still: 0.5, "α-IoU (α=3), gain ×2": 0.5})
+    )
+    sweeps = {sweep.name: sweep for sweep in sweeps_of(cells)}
+    lines = swept(cells, sweeps["alpha"], "map")
+    assert [point.x for point in lines["IoU, gain ×2"]] == [1.0, 2.0, 3.0]
+    assert not any("→" in name for name in lines)
+    assert any("α 3→1" in name for name in swept(cells, sweeps["gain"], "map"))
 
 
 def test_the_table_says_it():

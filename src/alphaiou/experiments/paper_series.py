@@ -86,14 +86,18 @@ def sweeps_of(cells: Mapping[str, CellRuns]) -> list[Sweep]:
 
 def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
     """A score against what is varied, a line for each setting of everything else."""
-    names = _names([sweep.rest(own.cell.recipe) for own in cells.values() if own.runs])
+    placed = [own for own in cells.values() if own.runs and _has_place(own.cell.recipe, sweep)]
+    names = _names([sweep.rest(own.cell.recipe) for own in placed])
     lines: dict[str, list[Point]] = {name: [] for name in names.values()}
-    for own in cells.values():
-        values = list(own.scores(score).values())
-        if values:
-            point = mean_point(sweep.value(own.cell.recipe), values)
-            lines[names[sweep.rest(own.cell.recipe)]].append(point)
+    for own in placed:
+        point = mean_point(sweep.value(own.cell.recipe), list(own.scores(score).values()))
+        lines[names[sweep.rest(own.cell.recipe)]].append(point)
     return {name: sorted(line, key=lambda point: point.x) for name, line in lines.items()}
+
+
+def _has_place(recipe: Recipe, sweep: Sweep) -> bool:
+    """Whether a run has one value of what is varied, which an α that moves is not."""
+    return sweep.name != "alpha" or recipe.alpha_schedule is None
 
 
 def curves(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
