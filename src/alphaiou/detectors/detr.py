@@ -143,14 +143,7 @@ def detr(
     box_loss: BoxLoss | None = None,
     *,
     match_loss: BoxLoss | None = None,
-    class_weight: float = 1.0,
-    no_object_weight: float = 0.1,
-    l1_weight: float = 5.0,
     box_weight: float = 2.0,
-    match_class_weight: float = 1.0,
-    match_l1_weight: float = 5.0,
-    match_box_weight: float = 2.0,
-    auxiliary: bool = True,
     queries: int = 100,
     dropout: float = 0.1,
     encoder_layers: int = 6,
@@ -166,14 +159,8 @@ def detr(
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``xyxy``
             to one value a pair; GIoU with α = 3 unless given.
         match_loss: The same for the cost of a match; GIoU with α = 1 unless given.
-        class_weight: How much the class part of the loss counts.
-        no_object_weight: How much a query without an object counts in it.
-        l1_weight: How much the l1 part counts.
-        box_weight: How much the box part counts.
-        match_class_weight: How much the probability of the object's class counts in a match.
-        match_l1_weight: How much the l1 distance counts in a match.
-        match_box_weight: How much ``match_loss`` counts in a match.
-        auxiliary: Whether all layers of the decoder learn, or the last one alone.
+        box_weight: How much the box part of the loss counts; for other weights give the detector
+            another loss, ``detector.loss = DETRLoss(...)``.
         queries: The most objects of an image.
         dropout: The share of numbers that the transformer drops in training.
         encoder_layers: Layers of the encoder.
@@ -211,13 +198,6 @@ def detr(
     loss = DETRLoss(
         AlphaIoULoss("giou", 3.0) if box_loss is None else box_loss,
         match_loss=match_loss,
-        class_weight=class_weight,
-        no_object_weight=no_object_weight,
-        l1_weight=l1_weight,
         box_weight=box_weight,
-        match_class_weight=match_class_weight,
-        match_l1_weight=match_l1_weight,
-        match_box_weight=match_box_weight,
-        auxiliary=auxiliary,
     )
     return DETR(DETRNetwork(model), loss, backbone_lr_scale=backbone_lr_scale)
