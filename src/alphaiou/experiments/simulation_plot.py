@@ -49,12 +49,13 @@ def _draw_convergence(figure: SubFigure, runs: Sequence[SimulationRun]) -> None:
 
 
 def line_looks(specs: Sequence[LossSpec]) -> list[dict[str, Any]]:
-    """Colour by kind and dashes by power, each in the order of appearance."""
-    kinds = list(dict.fromkeys(spec.kind for spec in specs))
+    """Colour by kind and modifiers, dashes by power, each in the order of appearance."""
+    kinds = list(dict.fromkeys((spec.kind, spec.modifiers) for spec in specs))
     powers = list(dict.fromkeys((spec.alpha, spec.penalty_alpha) for spec in specs))
     looks = []
     for spec in specs:
-        kind, power = kinds.index(spec.kind), powers.index((spec.alpha, spec.penalty_alpha))
+        kind = kinds.index((spec.kind, spec.modifiers))
+        power = powers.index((spec.alpha, spec.penalty_alpha))
         dashes = DASHES[power % len(DASHES)]
         # Shifted from kind to kind, so that of two lines that coincide both can be seen.
         style = (kind * sum(dashes) / 2, dashes) if dashes else "-"
