@@ -119,6 +119,8 @@ def test_published_numbers_stand_beside_the_right_rows():
     assert (found["ap50"], found["map75_95"]) == (0.5938, 0.2605)
     assert rows["table2"]["CIoU"].published["map"] == 0.3865  # from another paper
     assert "ap50" not in rows["table2"]["CIoU"].published
+    assert rows["table2"]["Focal-EIoU"].published["map"] == 0.389
+    assert rows["family"]["WIoU v3"].published == {}, "which is no IoU of the paper's"
     assert rows["table2"]["α-CIoU (α=3)"].published["map_small"] == 0.2194
     assert rows["table3"]["α-IoU (α=3), η=0.3"].published["ap60"] == 0.4323
     assert rows["alpha"]["α-DIoU (α=3), η=0.2"].published["map"] == 0.3377
