@@ -4,8 +4,8 @@
 
 The losses train side by side, each in a process of its own that leaves a record in a folder. All
 settings are those of Ultralytics but for the ones that are options here; nothing is downloaded.
-It looks at the test images after every epoch, so the weights of the last one are scored, not those
-it holds for the best. Difficult objects are left out, as its own conversion of VOC does.
+It may look at the test images after every epoch, so the weights of the last one are scored, not
+those it holds for the best. Difficult objects are left out, as its own conversion of VOC does.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def train(options):
         "exist_ok": True,
         "plots": False,
     }
-    model, history = YOLO(options.model), History()
+    model, history = YOLO(options.model), History(scored=options.score_epochs)
     for event in ("on_train_epoch_start", "on_train_epoch_end", "on_fit_epoch_end"):
         model.add_callback(event, getattr(history, event))
     with nullcontext() if options.loss == OWN else use_box_loss(options.loss) as handle:
@@ -89,6 +89,7 @@ def train(options):
             close_mosaic=options.close_mosaic,
             seed=options.seed,
             pretrained=False,
+            val=options.score_epochs,
         )
     trainer = model.trainer
     found = scores(YOLO(trainer.last).val(**both, name=f"{name}-scores"))
@@ -101,8 +102,8 @@ def train(options):
 class History:
     """What Ultralytics tells of its epochs: their time without the scoring, and their scores."""
 
-    def __init__(self):
-        self.epochs = []
+    def __init__(self, *, scored):
+        self.scored, self.epochs = scored, []
 
     def on_train_epoch_start(self, trainer):
         self.start = time.perf_counter()
@@ -114,7 +115,9 @@ class History:
         self.epochs[-1]["images_per_second"] = images / seconds
 
     def on_fit_epoch_end(self, trainer):
-        if "test" not in self.epochs[-1]:  # else this is for the best weights, at the end
+        if (
+            self.scored and "test" not in self.epochs[-1]
+        ):  # else this is for the best weights, at the end
             self.epochs[-1]["test"] = scores(trainer.validator.metrics)
             self.epochs[-1]["seconds_with_scores"] = time.perf_counter() - self.start
 
@@ -169,6 +172,12 @@ def main():
     parser.add_argument("--size", type=int, default=320)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--score-epochs",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="score after every epoch, not at the end alone",
+    )
     parser.add_argument("--images", type=int, help="no more than these of each split")
     parser.add_argument("--workers", type=int, default=7)
     parser.add_argument("--device", default="0", help="as Ultralytics names it: 0, cpu")
