@@ -10,15 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
-from torchvision.ops import roi_align
 
 from alphaiou.detectors.faster_rcnn_loss import RegressionLoss
 from alphaiou.detectors.faster_rcnn_rpn import Proposals
 from alphaiou.detectors.faster_rcnn_targets import Assignment, Truth, rows_of
+from alphaiou.detectors.pooling import POOLED, pool_cells
 from alphaiou.numerics import upcast
 
-#: Cells of a pooled region each way, and points that are sampled in each of them each way.
-POOLED, POINTS = 7, 2
 #: Pixels of a cell of the four levels that regions are pooled from.
 STRIDES = (4, 8, 16, 32)
 #: A box of this side is pooled from the third level; of half of it, from the second.
@@ -140,10 +138,9 @@ def pool_regions(
         features: Of the levels of ``STRIDES``.
         boxes: ``xyxy`` in pixels.
     """
-    levels = [upcast(feature) for feature in features]
-    rows, columns = levels[0].shape[-2:]
+    rows, columns = features[0].shape[-2:]
     tops, picture = [0], []
-    for level in levels:
+    for level in features:
         tops.append(tops[-1] + level.shape[-2] + MARGIN)
         picture.append(_extend(level, columns + MARGIN))
     x = boxes[..., 0::2].clamp(0, columns * STRIDES[0])
@@ -153,13 +150,7 @@ def pool_regions(
     x, y = x / stride, y / stride + top
     image = torch.arange(len(boxes), device=boxes.device)[:, None].expand_as(level)
     places = torch.stack([image, x[..., 0], y[..., 0], x[..., 1], y[..., 1]], dim=-1)
-    pooled: Tensor = roi_align(
-        torch.cat(picture, dim=2),
-        places.flatten(0, 1).to(levels[0].dtype),
-        output_size=POOLED,
-        sampling_ratio=POINTS,
-    )
-    return pooled
+    return pool_cells(torch.cat(picture, dim=2), places.flatten(0, 1))
 
 
 def _level(
