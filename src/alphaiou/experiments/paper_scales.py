@@ -133,7 +133,7 @@ def quick_scale(data: Path | None = None, epochs: int = BUDGET) -> Scale:
             "yolov5s": yolo,
             "yolov5x": replace(yolo, detector="yolov5x"),
             DETR: replace(queries, precision="bf16", evaluate_every=queries.epochs // 5),
-            FASTER_RCNN: replace(two_stages, precision="bf16", evaluate_every=10),
+            FASTER_RCNN: replace(two_stages, precision="bf16", evaluate_every=3),
         },
         benchmarks={VOC: splits},
         lengths=(30, 60, 100),
