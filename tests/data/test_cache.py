@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from alphaiou.data.augment import Augmentation, augment, in_order, sample_augmentation
-from alphaiou.data.cache import ImageCache, build_cache, letterbox_batch, to_original
+from alphaiou.data.cache import ImageCache, build_cache, letterbox_batch, margins, to_original
 from alphaiou.data.cache_memory import choose_device
 from alphaiou.data.cached_image import fitted_size, resize
 from alphaiou.data.dataset import DetectionDataset
@@ -145,12 +145,27 @@ def test_gather_takes_rows_in_any_order(photos):
     assert torch.equal(part.boxes[1], cache.boxes[0])
 
 
-def test_letterbox_is_channels_last_and_top_left(photos):
+def test_letterbox_is_channels_last_and_in_the_middle(photos):
     cache = build_cache(photos, 64)
-    images = letterbox_batch(cache, torch.tensor([2, 0]))
-    assert images.shape == (2, 3, 64, 64)
+    rows = torch.arange(len(cache))
+    images = letterbox_batch(cache, rows)
+    assert images.shape == (len(cache), 3, 64, 64)
     assert images.is_contiguous(memory_format=torch.channels_last)
-    assert torch.equal(images[0], photos[2][0])
+    for image, pixels, (width, height), (left, above) in zip(
+        images, cache.pixels, cache.sizes, margins(cache, rows), strict=True
+    ):
+        inside = image[:, above : above + height, left : left + width]
+        assert torch.equal(inside, pixels[:height, :width].permute(2, 0, 1))
+        assert image.float().sum() == pixels.float().sum()  # and grey beside it
+
+
+def test_letterbox_is_where_training_without_changes_has_it(photos):
+    cache = build_cache(photos, 64)
+    rows = torch.arange(len(cache))
+    settings = Augmentation.none()
+    sample = sample_augmentation(len(cache), len(cache), 64, settings, "cpu")
+    trained = augment(cache, rows, sample, settings, slots=200)
+    assert torch.equal(trained.images, letterbox_batch(cache, rows))
 
 
 @pytest.mark.parametrize(("size", "side"), [((500, 375), 320), ((1, 9999), 64), ((64, 3), 640)])

@@ -219,9 +219,20 @@ def letterbox_batch(
 ) -> UInt8[Tensor, "batch 3 side side"]:
     """Some images as a batch for evaluation, in the ``channels_last`` format.
 
-    An image lies in the top left corner: its boxes are those of the original, scaled.
+    An image lies in the middle of its square, as one does that is trained on alone: what has learnt
+    places by heart finds it where it expects it.
     """
-    return cache.pixels[rows].permute(0, 3, 1, 2)
+    place = torch.arange(cache.side, device=cache.pixels.device)
+    # What comes in again on the other side is grey.
+    columns, lines = ((place - margins(cache, rows)[:, axis, None]) % cache.side for axis in (0, 1))
+    return cache.pixels[rows[:, None, None], lines[:, :, None], columns[:, None]].permute(
+        0, 3, 1, 2
+    )
+
+
+def margins(cache: ImageCache, rows: Int64[Tensor, " batch"]) -> Int32[Tensor, "batch 2"]:
+    """How much grey is left of and above images in the middle of their squares."""
+    return (cache.side - cache.sizes[rows]) // 2
 
 
 def to_original(

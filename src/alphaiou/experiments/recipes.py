@@ -62,8 +62,7 @@ def quick() -> Recipe:
 
 #: Images as they are, or mirrored.
 MIRRORED = replace(Augmentation.none(), flip=0.5)
-#: The same larger or smaller, and anywhere: in evaluation an image lies in a corner of its square,
-#: and what has learnt places by heart must have seen objects there.
+#: The same larger or smaller, and elsewhere.
 MOVED = replace(MIRRORED, scale=0.3, translate=0.125)
 
 

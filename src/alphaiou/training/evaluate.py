@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from alphaiou.data.cache import ImageCache, letterbox_batch, to_original
+from alphaiou.data.cache import ImageCache, letterbox_batch, margins, to_original
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.stream import StreamedImages
 from alphaiou.detectors import Detector, fold_batch_norm
@@ -67,11 +67,13 @@ def detect(
     kind = AUTOCAST.get(precision)
     with torch.autocast(images.device.type, kind, enabled=kind is not None):
         found: Iterable[dict[str, Tensor]] = detector(images)
-    return in_original(list(found), cache.sizes[rows], cache.scales[rows])
+    places = margins(cache, rows), cache.sizes[rows], cache.scales[rows]
+    return in_original(list(found), *places)
 
 
 def in_original(
     found: list[dict[str, Tensor]],
+    corners: Int[Tensor, "images 2"],
     sizes: Int[Tensor, "images 2"],
     scales: Float[Tensor, "images 2"],
 ) -> list[dict[str, Tensor]]:
@@ -80,8 +82,8 @@ def in_original(
     boxes = torch.cat([one["boxes"] for one in found])
     image = torch.arange(len(found)).repeat_interleave(torch.tensor(counts)).to(boxes.device)
     # Nothing is seen in the grey beside an image: boxes end where it does.
-    limits = sizes.to(boxes).repeat(1, 2)[image]
-    boxes = to_original(boxes.minimum(limits), scales.to(boxes)[image])
+    corner, limits = (part.to(boxes).repeat(1, 2)[image] for part in (corners, sizes))
+    boxes = to_original((boxes - corner).clamp(min=0).minimum(limits), scales.to(boxes)[image])
     own = torch.split(boxes, counts)
     return [one | {"boxes": its} for one, its in zip(found, own, strict=True)]
 
