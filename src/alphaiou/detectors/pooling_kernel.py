@@ -40,6 +40,16 @@ def _cell(places):
 
 
 @triton.jit
+def _around(y, x, rows, columns):
+    """The four cells around a point, counted from the image's first one, and what they count."""
+    y_low, y_high, above, below = _neighbours(y, rows)
+    x_low, x_high, before, after = _neighbours(x, columns)
+    upper, lower = y_low * columns, y_high * columns
+    cells = (upper + x_low, upper + x_high, lower + x_low, lower + x_high)
+    return cells, (above * before, above * after, below * before, below * after)
+
+
+@triton.jit
 def _pool(features, places, pooled, channels, rows, columns, BLOCK: tl.constexpr):
     image, left, top, width, height = _cell(places)
     channel = tl.arange(0, BLOCK)
@@ -48,16 +58,12 @@ def _pool(features, places, pooled, channels, rows, columns, BLOCK: tl.constexpr
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for down in tl.static_range(POINTS):
         y = top + (down + 0.5) * height / POINTS
-        y_low, y_high, above, below = _neighbours(y, rows)
         for along in tl.static_range(POINTS):
             x = left + (along + 0.5) * width / POINTS
-            x_low, x_high, before, after = _neighbours(x, columns)
-            upper, lower = own + y_low * columns * channels, own + y_high * columns * channels
-            x_low, x_high = x_low * channels, x_high * channels
-            total += above * before * tl.load(upper + x_low, mask=there, other=0.0).to(tl.float32)
-            total += above * after * tl.load(upper + x_high, mask=there, other=0.0).to(tl.float32)
-            total += below * before * tl.load(lower + x_low, mask=there, other=0.0).to(tl.float32)
-            total += below * after * tl.load(lower + x_high, mask=there, other=0.0).to(tl.float32)
+            cells, shares = _around(y, x, rows, columns)
+            for number in tl.static_range(4):
+                value = tl.load(own + cells[number] * channels, mask=there, other=0.0)
+                total += shares[number] * value.to(tl.float32)
     out = pooled + tl.program_id(0).to(tl.int64) * channels + channel
     tl.store(out, total / (POINTS * POINTS), mask=there)
 
@@ -74,16 +80,12 @@ def _spread(gradient, places, into, channels, rows, columns, BLOCK: tl.constexpr
     if tl.max(tl.abs(value), axis=0) > 0.0:
         for down in tl.static_range(POINTS):
             y = top + (down + 0.5) * height / POINTS
-            y_low, y_high, above, below = _neighbours(y, rows)
             for along in tl.static_range(POINTS):
                 x = left + (along + 0.5) * width / POINTS
-                x_low, x_high, before, after = _neighbours(x, columns)
-                upper, lower = own + y_low * columns * channels, own + y_high * columns * channels
-                x_low, x_high = x_low * channels, x_high * channels
-                tl.atomic_add(upper + x_low, above * before * value, mask=there, sem="relaxed")
-                tl.atomic_add(upper + x_high, above * after * value, mask=there, sem="relaxed")
-                tl.atomic_add(lower + x_low, below * before * value, mask=there, sem="relaxed")
-                tl.atomic_add(lower + x_high, below * after * value, mask=there, sem="relaxed")
+                cells, shares = _around(y, x, rows, columns)
+                for number in tl.static_range(4):
+                    into_cell = own + cells[number] * channels
+                    tl.atomic_add(into_cell, shares[number] * value, mask=there, sem="relaxed")
 
 
 def launch(features: Tensor, places: Tensor) -> Tensor:
