@@ -99,9 +99,9 @@ def launch(features: Tensor, places: Tensor) -> Tensor:
 
 def launch_backward(gradient: Tensor, places: Tensor, shape: Sequence[int]) -> Tensor:
     """The gradient with regard to features of a shape, given that with regard to the cells."""
-    _, channels, rows, columns = shape
+    batch, channels, rows, columns = shape
     gradient = gradient.contiguous(memory_format=torch.channels_last)
-    into = side_by_side(shape, gradient).float().zero_()
+    into = torch.zeros(batch, rows, columns, channels, device=gradient.device).permute(0, 3, 1, 2)
     _run(_spread, gradient, places, into, channels, rows, columns)
     return into.to(gradient.dtype)
 
