@@ -19,6 +19,7 @@ from alphaiou.data.cache import ImageCache
 from alphaiou.detectors import build_detector
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.training.batches import CachedBatches
+from alphaiou.training.optimiser import StepRates
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 from alphaiou.training.record import device_name, versions
@@ -92,7 +93,7 @@ def parts_of(step):
 
     def update():
         lr, bias_lr, momentum, decay, _ = rates
-        step.optimiser.step(step.gradient, lr=lr, bias_lr=bias_lr, momentum=momentum, keep=keep)
+        step.optimiser.step(step.gradient, StepRates(lr, bias_lr, momentum), keep=keep)
         step.average.step(decay)
 
     calls = {

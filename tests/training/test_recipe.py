@@ -60,6 +60,7 @@ RESNETS = {
     "match_loss": ("detr_r50", LossSpec("giou")),
     "backbone_weights": ("detr_r50", "imagenet"),
     "norm": ("detr_r50", "batch"),
+    "backbone_lr_scale": ("detr_r50", 0.5),
 }
 
 
@@ -174,6 +175,8 @@ def test_a_part_at_its_own_defaults_is_not_the_default_of_the_recipe():
         ({"detector": "detr_r50", "match_loss": LossSpec("l1")}, "match_loss.kind must be one of"),
         ({"rpn_loss": LossSpec("giou")}, "rpn_loss is for fasterrcnn_r50_fpn; yolov5s has none"),
         ({"backbone_weights": "imagenet"}, "is for fasterrcnn_r50_fpn, detr_r50; yolov5s has none"),
+        ({**FASTER, "backbone_lr_scale": 1.0}, "is for detr_r50; fasterrcnn_r50_fpn has none"),
+        ({"detector": "detr_r50", "backbone_lr_scale": 0.0}, "backbone_lr_scale must be a finite"),
         ({**FASTER, "objectness": "similarity"}, "objectness is for yolov5n, .*has none"),
         (
             {"detector": "detr_r50", "nms_threshold": 0.5},

@@ -44,7 +44,12 @@ _SETTINGS: dict[str, dict[str, str]] = {
         "postprocess": "postprocess",
         **_BACKBONE,
     },
-    DETR: {"box_gain": "box_weight", "match_loss": "match_loss", **_BACKBONE},
+    DETR: {
+        "box_gain": "box_weight",
+        "match_loss": "match_loss",
+        **_BACKBONE,
+        "backbone_lr_scale": "backbone_lr_scale",
+    },
 }
 
 
@@ -53,7 +58,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 
     Examples:
         >>> settings_of("detr_r50")
-        ('box_gain', 'match_loss', 'backbone_weights', 'norm')
+        ('box_gain', 'match_loss', 'backbone_weights', 'norm', 'backbone_lr_scale')
     """
     check_choice("name", name, DETECTORS)
     return tuple(_SETTINGS[name])
@@ -73,6 +78,7 @@ def build_detector(
     match_loss: BoxLoss | None = None,
     backbone_weights: Literal["imagenet"] | Path | None = None,
     norm: Literal["frozen", "batch", "group"] | None = None,
+    backbone_lr_scale: float | None = None,
     image_size: int | None = None,
     postprocess: PostProcess | None = None,
 ) -> Detector:
@@ -97,6 +103,7 @@ def build_detector(
         backbone_weights: ``imagenet`` for those of torchvision, or a file of the like (Faster
             R-CNN, DETR).
         norm: The norms of the backbone (Faster R-CNN, DETR).
+        backbone_lr_scale: The share of the learning rate that the backbone learns with (DETR).
         image_size: The side of the images, which the sizes of anchors go with (Faster R-CNN).
         postprocess: Thresholds of score and NMS, and the number of detections (not DETR).
 
@@ -120,6 +127,7 @@ def build_detector(
         "match_loss": match_loss,
         "backbone_weights": backbone_weights,
         "norm": norm,
+        "backbone_lr_scale": backbone_lr_scale,
         "image_size": image_size,
         "postprocess": postprocess,
     }

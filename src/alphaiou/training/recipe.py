@@ -81,6 +81,8 @@ class Recipe:
         backbone_weights: Of the ResNet of Faster R-CNN and DETR: none, imagenet, or a file.
         norm: Its norms: frozen or learning batch norms, or group norms; auto is frozen with
             weights, else group.
+        backbone_lr_scale: The share of the learning rate that the backbone of DETR learns with; 0.1
+            with weights, else 1, unless given.
         noise: The rate of noise on the training boxes.
         subset: The share of the training images that is used.
         augmentation: How images are changed.
@@ -111,6 +113,7 @@ class Recipe:
     match_loss: LossSpec | None = None
     backbone_weights: str = "none"
     norm: Norm = "auto"
+    backbone_lr_scale: float | None = None
     noise: float = 0.0
     subset: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -130,6 +133,8 @@ class Recipe:
                 _check_loss(name, getattr(self, name), self.detector)
         for name in ("box_gain", "objectness_gain", "class_gain"):
             check_number(name, getattr(self, name))
+        if self.backbone_lr_scale is not None:
+            check_number("backbone_lr_scale", self.backbone_lr_scale)
         for name, least in (("image_size", 1), ("batch_size", 1), ("epochs", 1), ("seed", 0)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -218,6 +223,7 @@ _SETTING_OF = {
     "match_loss": "match_loss",
     "backbone_weights": "backbone_weights",
     "norm": "norm",
+    "backbone_lr_scale": "backbone_lr_scale",
     "nms_threshold": "postprocess",
 }
 
