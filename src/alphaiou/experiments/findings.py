@@ -11,7 +11,7 @@ from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_exports import markdown_lines
 from alphaiou.experiments.paper_records import RunRecord, grid_scores, with_found_seeds
-from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_scales import BUDGET, quick_scale
 from alphaiou.experiments.paper_tables import paper_table
 
 #: The data set of the quick grids, by the name that it has in recipes.
@@ -107,10 +107,10 @@ def _listed(sentences: Sequence[str]) -> list[str]:
 
 
 def _budgets(records: Iterable[RunRecord]) -> list[int]:
-    """The numbers of epochs that there are runs of, the one with the most runs first."""
+    """The numbers of epochs that there are runs of: the budget, then those with the most runs."""
     counts: dict[int, int] = {}
     for record in records:
         if record["recipe"]["detector"] == SWEPT_DETECTOR:
             epochs = record["recipe"]["epochs"]
             counts[epochs] = counts.get(epochs, 0) + 1
-    return sorted(counts, key=lambda epochs: (-counts[epochs], epochs))
+    return sorted(counts, key=lambda epochs: (epochs != BUDGET, -counts[epochs], epochs))
