@@ -105,7 +105,9 @@ def test_the_gradient_is_that_of_plain_autograd(cache):
     step.detector.zero_grad()
     targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
     sum(step.detector(batch.images, targets).values()).backward()
-    for mine, parameter in zip(step.gradients, step.parameters.views, strict=True):
+    for mine, parameter in zip(
+        step.parameters.like(step.gradient), step.parameters.views, strict=True
+    ):
         torch.testing.assert_close(mine, parameter.grad, rtol=1e-4, atol=1e-6)
 
 

@@ -98,10 +98,12 @@ class YOLOv5Loss(nn.Module):
         """The three parts of one layer."""
         rows, columns = output.shape[1:3]
         positives = assign(targets, anchors, stride=stride, grid=(rows, columns))
-        valid, every = positives.valid, output.flatten(0, 3)
+        # All of them in fp32 before any is chosen: gradients of half precision cannot be added up
+        # by the compiler's own kernels.
+        valid, every = positives.valid, upcast(output.flatten(0, 3))
         count = self.mean_over_processes(valid.sum(dtype=torch.float32))
         count = count.where(count > 0, 1.0)
-        chosen = upcast(every.index_select(0, positives.predictions))
+        chosen = every.index_select(0, positives.predictions)
 
         # What a slot without a pair holds may be no number: it becomes a box like any other.
         pred = decode(chosen[:, :4], positives.anchors.to(chosen.dtype)).where(valid[:, None], 1.0)
@@ -109,7 +111,7 @@ class YOLOv5Loss(nn.Module):
         losses = self.box_loss(pred, boxes, valid)
         quality = self._quality(pred.detach(), boxes, losses.detach()).where(valid, 0.0)
 
-        confidence = upcast(every[:, 4])
+        confidence = every[:, 4]
         aims = torch.zeros_like(confidence).scatter_reduce(
             0, positives.predictions, quality.to(confidence), "amax"
         )

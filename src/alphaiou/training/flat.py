@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import torch
 from jaxtyping import Float
@@ -93,6 +93,15 @@ class CastWeights:
         if self.by_name:
             self.cast.copy_(self.source)
 
+    def joined(self, gradients: Sequence[Tensor]) -> list[Float[Tensor, " some"]]:
+        """The gradients of ``leaves`` one after the other: those of casts, then the others.
+
+        A copy of each by itself would be two hundred small kernels.
+        """
+        casts = len(self.by_name)
+        groups = (gradients[:casts], gradients[casts:])
+        return [torch.cat([_as_stored(one) for one in group]) for group in groups if group]
+
 
 def _cast_weights(model: nn.Module) -> set[str]:
     """The names of the parameters that autocast casts whenever they are used."""
@@ -117,6 +126,11 @@ def _channels_last(piece: Tensor, shape: torch.Size) -> Tensor:
         return piece.view(shape)
     outputs, inputs, height, width = shape
     return piece.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+
+
+def _as_stored(parameter: Tensor) -> Tensor:
+    """The numbers in the order that they have in memory."""
+    return (parameter if parameter.ndim != 4 else parameter.permute(0, 2, 3, 1)).reshape(-1)
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:

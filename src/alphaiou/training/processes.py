@@ -98,7 +98,7 @@ class Processes:
 
     def average(self, tensor: Tensor) -> Tensor:
         """The mean over all processes, in place."""
-        return self.total(tensor).div_(self.count)
+        return self.total(tensor).div_(self.count) if self.count > 1 else tensor
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all processes, in place."""

@@ -102,7 +102,6 @@ class TrainingStep:
         )
         self.weights = CastWeights(self.parameters, AUTOCAST.get(recipe.precision))
         self.gradient = torch.zeros_like(self.parameters.values)
-        self.gradients = self.parameters.like(self.gradient)
         self.rates = rate_table(steps_per_epoch, recipe).to(device)
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.scale = torch.tensor(FIRST_SCALE if recipe.precision == "fp16" else 1.0, device=device)
@@ -203,7 +202,8 @@ class TrainingStep:
             scheduled.copy_(alpha)
         parts = self._accumulate(pieces)
         self.processes.average(self.gradient)
-        self.gradient.div_(self.scale)
+        if self.recipe.precision == "fp16":
+            self.gradient.div_(self.scale)
         finite = self.gradient.sum().isfinite()
         self._note(parts, finite, pieces)
         keep = finite & (self.totals.failed_step < 0)
@@ -221,10 +221,11 @@ class TrainingStep:
             targets = TargetBatch(piece.image_of_box, piece.labels, piece.boxes, piece.valid)
             parts = self.losses(piece.images, targets)
             found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
-            if place == 0:
-                torch._foreach_copy_(self.gradients, found)
-            else:
-                torch._foreach_add_(self.gradients, found)
+            joined = self.weights.joined(found)
+            for own, one in zip(
+                torch.split(self.gradient, [*map(len, joined)]), joined, strict=True
+            ):
+                own.copy_(one) if place == 0 else own.add_(one)
             totals.append(parts.detach())
         return torch.stack(totals).sum(0)
 
