@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from alphaiou.detectors.norm_silu import norm_silu
+
 Features = Float[Tensor, "batch _channels _height _width"]
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -21,12 +23,10 @@ class Conv(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
         self.norm: nn.Module = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.03)
-        self.activation = nn.SiLU(inplace=True)
 
-    def forward(self, x: Features) -> Features:
-        """Features to features."""
-        activated: Tensor = self.activation(self.norm(self.conv(x)))
-        return activated
+    def forward(self, x: Features, plus: Features | None = None) -> Features:
+        """Features to features, and others added."""
+        return norm_silu(self.conv(x), self.norm, plus)
 
 
 class Focus(nn.Module):
@@ -52,8 +52,8 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Features) -> Features:
         """Features to as many features."""
-        y: Tensor = self.second(self.first(x))
-        return x + y if self.shortcut else y
+        y: Tensor = self.second(self.first(x), plus=x if self.shortcut else None)
+        return y
 
 
 class C3(nn.Module):
