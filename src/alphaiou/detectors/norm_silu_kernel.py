@@ -20,8 +20,8 @@ from torch import Tensor
 from alphaiou.detectors.norm_silu import side_by_side
 
 WARPS = 8
-#: Numbers that a program reads at once.
-TILE = 4096
+#: Numbers that a program reads at once, and such tiles on their way, those of half precision.
+TILE, STAGES = 4096, 4
 #: Of a program. With more, tiles have longer rows; but for as many programs there are more parts
 #: then, and more sums to add up in each program.
 MOST_CHANNELS = 32
@@ -315,7 +315,7 @@ def _plan(x: Tensor) -> tuple[int, int, tuple[int, int], dict[str, int]]:
     block_rows, block_channels, parts = layout(rows, channels, _processors(x.device))
     options = {"BLOCK_R": block_rows, "BLOCK_C": block_channels, "num_warps": WARPS}
     # As many bytes on their way in every precision: shared memory is short on small devices.
-    options["STAGES"] = 8 // x.element_size()
+    options["STAGES"] = max(1, 2 * STAGES // x.element_size())
     return rows, channels, (triton.cdiv(channels, block_channels), parts), options
 
 
