@@ -4,8 +4,8 @@ A program has some channels and a part of the rows. First every program writes s
 then each adds up those of all parts, and goes over its rows once more. The order in which numbers
 are added never changes.
 
-With x̂ = (x − mean) / √(variance + ε), y = w x̂ + b, and g the gradient times SiLU'(y), over R rows:
-∂b = Σ g, ∂w = Σ g x̂, ∂x = w / √(variance + ε) · (g − ∂b / R − x̂ ∂w / R).
+With r = 1 / √(variance + ε), d = x − mean, y = w r d + b, and g the gradient times SiLU'(y), over
+R rows: ∂b = Σ g, ∂w = r Σ g d, ∂x = w r (g − Σ g / R − r² d Σ g d / R).
 """
 
 from __future__ import annotations
@@ -105,6 +105,13 @@ def _freed(vector, BLOCK_C: tl.constexpr):
 
 
 @triton.jit
+def _sigmoid(y):
+    """Half the instructions of a division, which would take care of numbers below the normal."""
+    root = tl.rsqrt(1.0 + tl.exp2(-1.4426950408889634 * y))
+    return root * root
+
+
+@triton.jit
 def _moments(
     x, partials, rows, channels, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, STAGES: tl.constexpr
 ):
@@ -174,19 +181,28 @@ def _normalise(
         start = first + (tiles - 1 - tile) * BLOCK_R
         value = _read(x, start, stop, channels, channel, channels, BLOCK_R)
         y = (value - mean[None, :]) * scale[None, :] + shift[None, :]
-        activated = y * tl.sigmoid(y)
+        activated = y * _sigmoid(y)
         if plus is not None:
             activated += _read(plus, start, stop, plus_stride, channel, channels, BLOCK_R)
         _write(out, activated, start, stop, channel, channels, BLOCK_R)
 
 
 @triton.jit
-def _through_silu(value, gradient, mean, over_deviation, scale, shift):
-    """x̂ and g."""
-    normed = (value - mean[None, :]) * over_deviation[None, :]
-    y = normed * scale[None, :] + shift[None, :]
-    share = tl.sigmoid(y)
-    return normed, gradient * share * (1.0 + y * (1.0 - share))
+def _coefficients(moments, weight, bias, channel, channels, eps):
+    """The mean, r, w r and b."""
+    mean, variance = _read_pair(moments, moments + channels, channel, channels)
+    scale, shift = _read_pair(weight, bias, channel, channels)
+    over_deviation = tl.rsqrt(variance + eps)
+    return mean, over_deviation, scale * over_deviation, shift
+
+
+@triton.jit
+def _through_silu(value, gradient, mean, scale, shift):
+    """The difference d and the gradient g."""
+    difference = value - mean[None, :]
+    y = difference * scale[None, :] + shift[None, :]
+    share = _sigmoid(y)
+    return difference, gradient * (share + share * (y - y * share))
 
 
 @triton.jit
@@ -205,11 +221,9 @@ def _gradient_sums(
     BLOCK_C: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Write Σ g and Σ g x̂ of each channel in a part."""
+    """Write Σ g and Σ g d of each channel in a part."""
     channel, first, stop = _own(rows, BLOCK_C)
-    mean, variance = _read_pair(moments, moments + channels, channel, channels)
-    scale, shift = _read_pair(weight, bias, channel, channels)
-    over_deviation = tl.rsqrt(variance + eps)
+    mean, _, scale, shift = _coefficients(moments, weight, bias, channel, channels, eps)
     total = tl.zeros([BLOCK_R, BLOCK_C], dtype=tl.float32)
     products = tl.zeros([BLOCK_R, BLOCK_C], dtype=tl.float32)
     for tile in tl.range(tl.cdiv(stop - first, BLOCK_R), num_stages=STAGES):
@@ -217,9 +231,9 @@ def _gradient_sums(
         value = _read(x, start, stop, channels, channel, channels, BLOCK_R)
         # Zeros past the last row, which add nothing.
         arrived = _read(gradient, start, stop, stride, channel, channels, BLOCK_R)
-        normed, g = _through_silu(value, arrived, mean, over_deviation, scale, shift)
+        difference, g = _through_silu(value, arrived, mean, scale, shift)
         total += g
-        products += g * normed
+        products += g * difference
     own = partials + tl.program_id(1) * 2 * channels
     sums = (tl.sum(total, axis=0), tl.sum(products, axis=0))
     _write_pair(own, own + channels, sums[0], sums[1], channel, channels)
@@ -246,24 +260,24 @@ def _gradients(
     STAGES: tl.constexpr,
 ):
     channel, first, stop = _own(rows, BLOCK_C)
-    mean, variance = _read_pair(moments, moments + channels, channel, channels)
-    scale, shift = _read_pair(weight, bias, channel, channels)
-    over_deviation = tl.rsqrt(variance + eps)
+    mean, over_deviation, scale, shift = _coefficients(
+        moments, weight, bias, channel, channels, eps
+    )
     parts = partials + tl.arange(0, PARTS)[:, None] * 2 * channels
     totals, products = _read_pair(parts, parts + channels, channel[None, :], channels)
     total = _freed(tl.sum(totals, axis=0), BLOCK_C)
-    product = _freed(tl.sum(products, axis=0), BLOCK_C)
+    product = _freed(tl.sum(products, axis=0), BLOCK_C) * over_deviation
     if tl.program_id(1) == 0:
         _write_pair(to_bias, to_weight, total, product, channel, channels)
-    total, product, slope = total / rows, product / rows, scale * over_deviation
+    total, product = scale * total / rows, scale * over_deviation * product / rows
     tiles = tl.cdiv(stop - first, BLOCK_R)
     for tile in tl.range(tiles, num_stages=STAGES):
         start = first + (tiles - 1 - tile) * BLOCK_R  # backwards as well
         value = _read(x, start, stop, channels, channel, channels, BLOCK_R)
         arrived = _read(gradient, start, stop, stride, channel, channels, BLOCK_R)
-        normed, g = _through_silu(value, arrived, mean, over_deviation, scale, shift)
-        centred = g - total[None, :] - normed * product[None, :]
-        _write(to_x, centred * slope[None, :], start, stop, channel, channels, BLOCK_R)
+        difference, g = _through_silu(value, arrived, mean, scale, shift)
+        slope = scale[None, :] * g - (difference * product[None, :] + total[None, :])
+        _write(to_x, slope, start, stop, channel, channels, BLOCK_R)
 
 
 def launch(
