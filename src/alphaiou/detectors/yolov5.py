@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -23,7 +24,7 @@ from alphaiou.detectors.contract import (
 )
 from alphaiou.detectors.pair_loss import BoxLoss
 from alphaiou.detectors.postprocess import PostProcess
-from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, Features, Focus
+from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, Features, Focus, convolve
 from alphaiou.detectors.yolov5_loss import Objectness, Predictions, YOLOv5Loss, decode
 from alphaiou.losses import AlphaIoULoss
 
@@ -83,11 +84,14 @@ class YOLOv5Network(nn.Module):
         p3 = self.out3(torch.cat([_doubled(n4), x3], dim=1))
         p4 = self.out4(torch.cat([self.shrink3(p3), n4], dim=1))
         p5 = self.out5(torch.cat([self.shrink4(p4), n5], dim=1))
-        return [
-            # In channels-last memory this moves nothing.
-            head(p).permute(0, 2, 3, 1).unflatten(-1, (-1, self.channels))
-            for head, p in zip(self.head, (p3, p4, p5), strict=True)
-        ]
+        return [self._predicted(*one) for one in zip((p3, p4, p5), self.head, strict=True)]
+
+    def _predicted(self, x: Features, head: nn.Module) -> Predictions:
+        assert isinstance(head, nn.Conv2d)
+        # In channels-last memory this moves nothing.
+        last = convolve(x, head).permute(0, 2, 3, 1)[..., : head.out_channels]
+        predictions: Tensor = last.unflatten(-1, (-1, self.channels))  # type: ignore[no-untyped-call]
+        return predictions
 
 
 class YOLOv5(Detector):
@@ -220,5 +224,21 @@ def _set_prior(head: nn.Conv2d, stride: int, num_classes: int) -> None:
     bias[:, 5:] += math.log(0.6 / (num_classes - 0.99))
 
 
+class _Doubled(torch.autograd.Function):
+    """Each cell as 2×2 of its like.
+
+    The gradient sums the four. The compiler's own would scatter them one by one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - as torch wants it
+        return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        return nn.functional.avg_pool2d(gradient, 2, divisor_override=1)
+
+
 def _doubled(x: Features) -> Features:
-    return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
+    doubled: Tensor = _Doubled.apply(x)
+    return doubled

@@ -1,0 +1,56 @@
+"""The layers are what they stand for, however they are computed."""
+
+import pytest
+import torch
+from torch import nn
+
+from alphaiou.detectors.yolov5 import _doubled
+from alphaiou.detectors.yolov5_layers import SPP, convolve_in_eights
+
+
+def with_gradient(function, x, seed=1):
+    """What a function gives, and the gradient of a sum of it with weights of chance."""
+    x = x.clone().requires_grad_()
+    y = function(x)
+    weights = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(seed))
+    return y.detach(), torch.autograd.grad((weights * y).sum(), x)[0]
+
+
+def features(*shape, seed=0):
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def assert_same(one, other, x):
+    for mine, theirs in zip(with_gradient(one, x), with_gradient(other, x), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 7), (13, 10)])
+def test_pyramid_pooling_has_windows_of_5_9_and_13(size):
+    spp = SPP(8).double().eval()
+
+    def large_windows(x):
+        y = spp.narrow(x)
+        pools = (nn.MaxPool2d(window, stride=1, padding=window // 2) for window in (5, 9, 13))
+        return spp.join(torch.cat([y, *(pool(y) for pool in pools)], dim=1))
+
+    assert_same(spp, large_windows, features(2, 8, *size))
+
+
+def test_a_doubled_map_is_that_of_interpolation():
+    assert_same(_doubled, nn.Upsample(scale_factor=2.0, mode="nearest"), features(2, 3, 4, 5))
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(12, 32), (16, 75), (3, 5), (8, 16)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_channels_in_eights_are_the_same_and_zeros(inputs, outputs, bias):
+    conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=bias).double()
+    x = features(2, inputs, 9, 8)
+    wide = convolve_in_eights(x, conv)
+    assert wide.shape[1] % 8 == 0
+    assert not wide[:, outputs:].any()
+    assert_same(lambda x: convolve_in_eights(x, conv)[:, :outputs], conv, x)
+    for one in conv.parameters():
+        of_wide = torch.autograd.grad(convolve_in_eights(x, conv).square().sum(), one)
+        of_conv = torch.autograd.grad(conv(x).square().sum(), one)
+        torch.testing.assert_close(of_wide, of_conv)
