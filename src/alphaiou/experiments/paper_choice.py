@@ -59,7 +59,7 @@ def open_study(
         names: The grids; all that have a run unless given.
         folders: Where the records are.
         data: The data set of quick runs; the one with the most records unless given.
-        epochs: Their budget; the one with the most records unless given.
+        epochs: Their budget; unless given the usual one, or the one with the most records.
 
     Raises:
         RecordError: There are no records, or one is damaged.
@@ -102,7 +102,8 @@ def scale_of(
         for recipe in recipes
         if (recipe["data"]["path"], recipe["detector"]) == (where, "yolov5s")
     ]
-    return quick_scale(data or Path(where), epochs or (_most(lengths) if lengths else BUDGET))
+    usual = BUDGET in lengths or not lengths
+    return quick_scale(data or Path(where), epochs or (BUDGET if usual else _most(lengths)))
 
 
 def _most(values: Sequence[Value]) -> Value:

@@ -30,7 +30,7 @@ class RecordOptions:
     """The data set of quick runs; the one with the most records unless given."""
 
     epochs: Annotated[int | None, tyro.conf.arg(metavar="EPOCHS")] = None
-    """The epochs of quick runs; those with the most records unless given."""
+    """The epochs of quick runs; unless given 60, or those with the most records."""
 
 
 def study_of(command: RecordOptions) -> Study:
