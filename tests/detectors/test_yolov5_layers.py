@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from alphaiou.detectors.yolov5 import _doubled
-from alphaiou.detectors.yolov5_layers import SPP, convolve_in_eights
+from alphaiou.detectors import build_detector, yolov5, yolov5_layers
+from alphaiou.detectors.yolov5_layers import SPP, convolve_in_eights, doubled
 
 
 def with_gradient(function, x, seed=1):
@@ -38,7 +38,7 @@ def test_pyramid_pooling_has_windows_of_5_9_and_13(size):
 
 
 def test_a_doubled_map_is_that_of_interpolation():
-    assert_same(_doubled, nn.Upsample(scale_factor=2.0, mode="nearest"), features(2, 3, 4, 5))
+    assert_same(doubled, nn.Upsample(scale_factor=2.0, mode="nearest"), features(2, 3, 4, 5))
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(12, 32), (16, 75), (3, 5), (8, 16)])
@@ -54,3 +54,14 @@ def test_channels_in_eights_are_the_same_and_zeros(inputs, outputs, bias):
         of_wide = torch.autograd.grad(convolve_in_eights(x, conv).square().sum(), one)
         of_conv = torch.autograd.grad(conv(x).square().sum(), one)
         torch.testing.assert_close(of_wide, of_conv)
+
+
+def test_a_network_with_channels_in_eights_predicts_the_same(monkeypatch):
+    torch.manual_seed(0)
+    network = build_detector("yolov5n", 20).network.double().eval()
+    images = features(1, 3, 64, 64)
+    expected = network(images)
+    for module in (yolov5, yolov5_layers):
+        monkeypatch.setattr(module, "convolve", convolve_in_eights)
+    for mine, theirs in zip(network(images), expected, strict=True):
+        torch.testing.assert_close(mine, theirs)

@@ -67,6 +67,9 @@ def test_the_scale_is_that_of_most_records():
     runs = [record("voc320", 60), record("voc320", 60), record("voc320", 100)]
     assert scale_of(runs).recipe().epochs == 60
     assert scale_of(runs, epochs=100).recipe().epochs == 100
+    # The budget of the project comes first, even where other lengths were tried more often.
+    assert scale_of([*runs, *[record("voc320", 30)] * 3]).recipe().epochs == 60
+    assert scale_of([*runs[2:], *[record("voc320", 30)] * 3]).recipe().epochs == 30
     assert scale_of([*runs, record("voc320", 12, "fasterrcnn_r50_fpn")] * 3).recipe().epochs == 60
     assert scale_of([record("voc", 300), *runs[:0]]).name == "paper"
     assert scale_of([record("shapes-discs-64", 9)]).name == "shapes"

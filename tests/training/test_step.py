@@ -208,6 +208,18 @@ def test_an_overflow_of_fp16_halves_the_scale_and_is_no_failure(cache):
     assert not torch.equal(step.parameters.values, before)
 
 
+def test_the_scale_of_fp16_is_gone_from_the_gradient(cache):
+    gradients = []
+    for scale in (2.0**4, 2.0**8):
+        step = make_step(cache, recipe(precision="fp16"))
+        step.begin_epoch(0)
+        step.scale.fill_(scale)
+        step()
+        gradients.append(step.gradient)
+    largest = gradients[0].abs().max().item()
+    torch.testing.assert_close(*gradients, rtol=0.01, atol=0.01 * largest)
+
+
 def test_an_epoch_has_every_image_once_and_the_first_ones_again():
     order = epoch_order(10, 12, seed=3, epoch=1)
     assert sorted(order[:10].tolist()) == list(range(10))

@@ -6,15 +6,13 @@ recorded in a CUDA graph. Elsewhere SciPy solves one after the other. Both are e
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from alphaiou.detectors.kernels import HAS_TRITON
 from alphaiou.numerics import upcast
 
-_HAS_TRITON = find_spec("triton") is not None
 #: The kernel holds a number for each column in registers.
 MOST_IN_KERNEL = 4096
 
@@ -46,7 +44,7 @@ def assign(
 
 
 def _solve(cost: Tensor, counts: Tensor) -> Tensor:
-    if _HAS_TRITON and cost.is_cuda and cost.shape[2] <= MOST_IN_KERNEL:
+    if HAS_TRITON and cost.is_cuda and cost.shape[2] <= MOST_IN_KERNEL:
         from alphaiou.detectors.assignment_kernel import launch
 
         return launch(cost, counts)

@@ -8,13 +8,12 @@ CUDA graph. What is kept is the same.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-_HAS_TRITON = find_spec("triton") is not None
+from alphaiou.detectors.kernels import HAS_TRITON
+
 #: The kernel holds the candidates of an image in registers.
 MOST_IN_KERNEL = 4096
 
@@ -43,7 +42,7 @@ def keep_best(
 
 
 def _solve(boxes: Tensor, groups: Tensor, valid: Tensor, threshold: float) -> Tensor:
-    if boxes.is_cuda and _HAS_TRITON and boxes.shape[1] <= MOST_IN_KERNEL:
+    if boxes.is_cuda and HAS_TRITON and boxes.shape[1] <= MOST_IN_KERNEL:
         from alphaiou.detectors.nms_kernel import launch
 
         return launch(boxes, groups, valid, threshold)

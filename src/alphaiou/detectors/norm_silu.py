@@ -7,14 +7,16 @@ the precision of the features, and rounded once.
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-_HAS_TRITON = find_spec("triton") is not None
+from alphaiou.detectors.kernels import HAS_TRITON, side_by_side
+
+#: Whether a GPU takes the kernels: not before they have been run and timed on one.
+ON_CUDA = False
 #: In Triton's interpreter kernels take tensors of the CPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -35,33 +37,33 @@ def norm_silu(x: Features, norm: nn.Module, plus: Features | None = None) -> Fea
         >>> norm_silu(x, nn.BatchNorm2d(1), plus=torch.ones_like(x)).flatten()
         tensor([0.7311, 1.7311], grad_fn=<ViewBackward0>)
     """
-    if isinstance(norm, nn.BatchNorm2d) and _has_kernel(x, norm):
+    if isinstance(norm, nn.BatchNorm2d) and _has_kernel(x, norm, plus):
         return _by_kernel(x, norm, plus)
     activated = nn.functional.silu(norm(x), inplace=True)
     return activated if plus is None else plus + activated
 
 
-def _has_kernel(x: Tensor, norm: nn.BatchNorm2d) -> bool:
+def _has_kernel(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> bool:
     # Trainings in several processes give a norm a forward pass of its own, over all their batches.
     usual = type(norm) is nn.BatchNorm2d and "forward" not in vars(norm)
     tracked = norm.training and norm.running_mean is not None and norm.momentum is not None
     return (
         usual
         and tracked
-        and ((x.is_cuda and _HAS_TRITON) or _INTERPRETED)
+        and ((ON_CUDA and x.is_cuda and HAS_TRITON) or _INTERPRETED)
         and x.dtype in _DTYPES
         and norm.weight is not None
         and norm.weight.dtype == torch.float32
         and x.numel() > x.shape[1]  # torch refuses one value a channel
+        and (plus is None or (plus.dtype == x.dtype and plus.shape == x.shape))
     )
 
 
 def _by_kernel(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> Tensor:
-    alike = plus is None or (plus.dtype == x.dtype and plus.shape == x.shape)
     activated: Tensor
-    activated, moments = _norm_silu(x, norm.weight, norm.bias, plus if alike else None, norm.eps)
+    activated, moments = _norm_silu(x, norm.weight, norm.bias, plus, norm.eps)
     _track(norm, moments, x.numel() // x.shape[1])
-    return activated if plus is None or alike else plus + activated
+    return activated
 
 
 def _track(norm: nn.BatchNorm2d, moments: Tensor, values: int) -> None:
@@ -95,19 +97,13 @@ def _backward(  # noqa: PLR0917 - an operator's schema is positional
 def _like_forward(
     x: Tensor, weight: Tensor, bias: Tensor, plus: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor]:
-    return side_by_side(x), weight.new_empty(2, len(weight))
+    return side_by_side(x.shape, x), weight.new_empty(2, len(weight))
 
 
 def _like_backward(  # noqa: PLR0917
     gradient: Tensor, x: Tensor, moments: Tensor, weight: Tensor, bias: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return side_by_side(x), torch.empty_like(weight), torch.empty_like(bias)
-
-
-def side_by_side(x: Tensor) -> Tensor:
-    """Empty features like others, whose channels lie side by side."""
-    # Not empty_like: where a side is 1 that keeps strides of its own.
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    return side_by_side(x.shape, x), torch.empty_like(weight), torch.empty_like(bias)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from alphaiou.detectors.norm_silu import side_by_side
+from alphaiou.detectors.kernels import side_by_side
 
 WARPS = 8
 #: Numbers that a program reads at once, and such tiles on their way, those of half precision.
@@ -287,7 +287,7 @@ def launch(
     x = x.contiguous(memory_format=torch.channels_last)
     plus, stride = (None, 0) if plus is None else _as_rows(plus)
     rows, channels, grid, options = _plan(x)
-    out, moments = side_by_side(x), weight.new_empty(2, channels)
+    out, moments = side_by_side(x.shape, x), weight.new_empty(2, channels)
     partials = weight.new_empty(grid[1], 2, channels)
     _moments[grid](x, partials, rows, channels, **options)
     tensors = (x, weight, bias, plus, partials, out, moments)
@@ -302,7 +302,7 @@ def launch_backward(
     x = x.contiguous(memory_format=torch.channels_last)
     gradient, stride = _as_rows(gradient)
     rows, channels, grid, options = _plan(x)
-    found = side_by_side(x), torch.empty_like(weight), torch.empty_like(bias)
+    found = side_by_side(x.shape, x), torch.empty_like(weight), torch.empty_like(bias)
     partials = weight.new_empty(grid[1], 2, channels)
     tensors, numbers = (gradient, x, moments, weight, bias, partials), (rows, channels, stride, eps)
     _gradient_sums[grid](*tensors, *numbers, **options)

@@ -7,8 +7,6 @@ the precision that the features have. What comes out is the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -16,9 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torchvision.ops import roi_align
 
+from alphaiou.detectors.kernels import HAS_TRITON, side_by_side
 from alphaiou.numerics import upcast
 
-_HAS_TRITON = find_spec("triton") is not None
 #: Cells of a pooled region each way, and points that are sampled in each of them each way.
 POOLED, POINTS = 7, 2
 
@@ -38,7 +36,7 @@ def pool_cells(
         tensor([ 4.5000, 12.5000, 20.5000, 28.5000, 36.5000, 44.5000, 52.5000])
     """
     pooled: Tensor
-    if features.is_cuda and _HAS_TRITON:
+    if features.is_cuda and HAS_TRITON:
         pooled = _pool(features, places.float())
     else:
         exact = upcast(features)
@@ -58,13 +56,6 @@ def _backward(gradient: Tensor, places: Tensor, shape: list[int]) -> Tensor:
     from alphaiou.detectors.pooling_kernel import launch_backward
 
     return launch_backward(gradient, places, shape)
-
-
-def side_by_side(shape: Sequence[int], like: Tensor) -> Tensor:
-    """Empty features whose channels lie side by side."""
-    return torch.empty(
-        *shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last
-    )
 
 
 def _like_pooled(features: Tensor, places: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from alphaiou.detectors import pooling
-from alphaiou.detectors.pooling import side_by_side
+from alphaiou.detectors.kernels import side_by_side
 
 #: A kernel sees no other globals than these.
 POOLED, POINTS = tl.constexpr(pooling.POOLED), tl.constexpr(pooling.POINTS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -24,7 +23,7 @@ from alphaiou.detectors.contract import (
 )
 from alphaiou.detectors.pair_loss import BoxLoss
 from alphaiou.detectors.postprocess import PostProcess
-from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, Features, Focus, convolve
+from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, Features, Focus, convolve, doubled
 from alphaiou.detectors.yolov5_loss import Objectness, Predictions, YOLOv5Loss, decode
 from alphaiou.losses import AlphaIoULoss
 
@@ -80,8 +79,8 @@ class YOLOv5Network(nn.Module):
         x5 = self.stage5(self.pool5(self.down5(x4)))
 
         n5 = self.narrow5(x5)
-        n4 = self.narrow4(self.merge4(torch.cat([_doubled(n5), x4], dim=1)))
-        p3 = self.out3(torch.cat([_doubled(n4), x3], dim=1))
+        n4 = self.narrow4(self.merge4(torch.cat([doubled(n5), x4], dim=1)))
+        p3 = self.out3(torch.cat([doubled(n4), x3], dim=1))
         p4 = self.out4(torch.cat([self.shrink3(p3), n4], dim=1))
         p5 = self.out5(torch.cat([self.shrink4(p4), n5], dim=1))
         return [self._predicted(*one) for one in zip((p3, p4, p5), self.head, strict=True)]
@@ -222,23 +221,3 @@ def _set_prior(head: nn.Conv2d, stride: int, num_classes: int) -> None:
     bias = head.bias.view(-1, num_classes + 5)
     bias[:, 4] += math.log(8 / (640 / stride) ** 2)
     bias[:, 5:] += math.log(0.6 / (num_classes - 0.99))
-
-
-class _Doubled(torch.autograd.Function):
-    """Each cell as 2×2 of its like.
-
-    The gradient sums the four. The compiler's own would scatter them one by one.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - as torch wants it
-        return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
-        return nn.functional.avg_pool2d(gradient, 2, divisor_override=1)
-
-
-def _doubled(x: Features) -> Features:
-    doubled: Tensor = _Doubled.apply(x)
-    return doubled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -98,21 +98,41 @@ class SPP(nn.Module):
         return joined
 
 
+class _Doubled(torch.autograd.Function):
+    """Each cell as 2×2 of its like.
+
+    The gradient sums the four. The compiler's own would scatter them one by one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - as torch wants it
+        return nn.functional.interpolate(x, scale_factor=2.0, mode="nearest")
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        return nn.functional.avg_pool2d(gradient, 2, divisor_override=1)
+
+
+def doubled(x: Features) -> Features:
+    """Features at twice the size, each cell four times."""
+    larger: Tensor = _Doubled.apply(x)
+    return larger
+
+
 def convolve(x: Features, conv: nn.Conv2d) -> Features:
     """A convolution; on CUDA its channels, in and out, are made up to eights.
 
     The fast kernels there take no other numbers: for the 12 channels of an image's 2×2 blocks, or
     the 75 of a head for 20 classes, cuDNN would make up copies first, or take slow ones.
     """
-    return convolve_in_eights(x, conv) if x.is_cuda else conv(x)
+    fits = conv.in_channels % 8 == conv.out_channels % 8 == 0
+    convolved: Tensor = convolve_in_eights(x, conv) if x.is_cuda and not fits else conv(x)
+    return convolved
 
 
 def convolve_in_eights(x: Features, conv: nn.Conv2d) -> Features:
     """The convolution, then as many channels of zeros as are missing to a multiple of eight."""
     more_in, more_out = -conv.in_channels % 8, -conv.out_channels % 8
-    if not (more_in or more_out):
-        convolved: Tensor = conv(x)
-        return convolved
     weight = nn.functional.pad(conv.weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
     bias = None if conv.bias is None else nn.functional.pad(conv.bias, (0, more_out))
     wider = nn.functional.pad(x, (0, 0, 0, 0, 0, more_in))

@@ -11,7 +11,7 @@ from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_exports import markdown_lines
 from alphaiou.experiments.paper_records import RunRecord, grid_scores, with_found_seeds
-from alphaiou.experiments.paper_scales import BUDGET, quick_scale
+from alphaiou.experiments.paper_scales import budgets, quick_scale
 from alphaiou.experiments.paper_tables import paper_table
 
 #: The data set of the quick grids, by the name that it has in recipes.
@@ -29,21 +29,25 @@ def findings(record: Record) -> str:
         record: A folder of runs, as ``read_record`` gives it.
     """
     records = {run["name"]: run for run in record["runs"]}
-    budgets = _budgets(records.values())
+    lengths = budgets(
+        run["recipe"]["epochs"]
+        for run in records.values()
+        if run["recipe"]["detector"] == SWEPT_DETECTOR
+    )
     grids = paper_grids(quick_scale(DATA)).values()
     apart = [
         _of_found_runs(grid, records)
         for grid in grids
         if grid.name == ANY_BUDGET or (grid.cells and not _is_swept(grid))
     ]
-    seen = {name for grid in apart for name in _names(grid, records)} if budgets[1:] else set()
+    seen = {name for grid in apart for name in _names(grid, records)} if lengths[1:] else set()
     sections: list[str] = []
-    for epochs in budgets:
+    for epochs in lengths:
         # The other lengths that were tried have a table of their own.
         parts = _sections(_grids(epochs, records, seen if sections else set()), records, "###")
         if parts:
             sections.append("\n\n".join([f"## {epochs} epochs", *parts]))
-    shown = [grid for grid in apart if grid.name != ANY_BUDGET or budgets[1:]]
+    shown = [grid for grid in apart if grid.name != ANY_BUDGET or lengths[1:]]
     return "\n\n".join([*sections, *_sections(shown, records, "##")])
 
 
@@ -104,13 +108,3 @@ def _setting(grid: Grid) -> str:
 
 def _listed(sentences: Sequence[str]) -> list[str]:
     return ["\n".join(f"- {sentence}" for sentence in sentences)] if sentences else []
-
-
-def _budgets(records: Iterable[RunRecord]) -> list[int]:
-    """The numbers of epochs that there are runs of: the budget, then those with the most runs."""
-    counts: dict[int, int] = {}
-    for record in records:
-        if record["recipe"]["detector"] == SWEPT_DETECTOR:
-            epochs = record["recipe"]["epochs"]
-            counts[epochs] = counts.get(epochs, 0) + 1
-    return sorted(counts, key=lambda epochs: (epochs != BUDGET, -counts[epochs], epochs))

@@ -24,6 +24,7 @@ from alphaiou.experiments.paper_scales import (
     DRAWN_DATA,
     VOC,
     Scale,
+    budgets,
     paper_scale,
     quick_scale,
 )
@@ -102,8 +103,7 @@ def scale_of(
         for recipe in recipes
         if (recipe["data"]["path"], recipe["detector"]) == (where, "yolov5s")
     ]
-    usual = BUDGET in lengths or not lengths
-    return quick_scale(data or Path(where), epochs or (BUDGET if usual else _most(lengths)))
+    return quick_scale(data or Path(where), epochs or next(iter(budgets(lengths)), BUDGET))
 
 
 def _most(values: Sequence[Value]) -> Value:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -106,6 +107,17 @@ def paper_scale(voc: Path | None = None, coco: Path | None = None) -> Scale:
         differs=(LAST_EPOCH, NMS, OBJECTNESS),
         places={name: path.absolute() for name, path in given.items() if path is not None},
     )
+
+
+def budgets(lengths: Iterable[int]) -> list[int]:
+    """The epochs of some runs, each once: the usual budget, then those of the most runs.
+
+    Examples:
+        >>> budgets([100, 30, 30, 60]), budgets([100, 30, 30])
+        ([60, 30, 100], [30, 100])
+    """
+    counts = Counter(lengths)
+    return sorted(counts, key=lambda epochs: (epochs != BUDGET, -counts[epochs], epochs))
 
 
 def quick_scale(data: Path | None = None, epochs: int = BUDGET) -> Scale:

@@ -93,14 +93,15 @@ class CastWeights:
         if self.by_name:
             self.cast.copy_(self.source)
 
-    def joined(self, gradients: Sequence[Tensor]) -> list[Float[Tensor, " some"]]:
-        """The gradients of ``leaves`` one after the other: those of casts, then the others.
+    def joined(self, gradients: Sequence[Tensor]) -> Float[Tensor, " numbers"]:
+        """The gradients of ``leaves`` as one tensor, in the order of the parameters.
 
-        A copy of each by itself would be two hundred small kernels.
+        A copy of each by itself would be two hundred small kernels, and so would be one of all that
+        has two precisions.
         """
         casts = len(self.by_name)
         groups = (gradients[:casts], gradients[casts:])
-        return [torch.cat([_as_stored(one) for one in group]) for group in groups if group]
+        return torch.cat([torch.cat([*map(_as_stored, group)]) for group in groups if group])
 
 
 def _cast_weights(model: nn.Module) -> set[str]:

@@ -222,10 +222,7 @@ class TrainingStep:
             parts = self.losses(piece.images, targets)
             found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
             joined = self.weights.joined(found)
-            for own, one in zip(
-                torch.split(self.gradient, [*map(len, joined)]), joined, strict=True
-            ):
-                own.copy_(one) if place == 0 else own.add_(one)
+            self.gradient.copy_(joined) if place == 0 else self.gradient.add_(joined)
             totals.append(parts.detach())
         return torch.stack(totals).sum(0)
 
