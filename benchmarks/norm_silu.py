@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from alphaiou.detectors import norm_silu as operator
 from alphaiou.detectors import norm_silu_kernel
+from alphaiou.detectors.norm_silu import norm_silu
 from alphaiou.training.record import device_name, versions
 from training import graphed, milliseconds
 
@@ -53,7 +53,7 @@ def measure(batch, side, channels, device, cache):
     row = {"rows": batch * side * side, "channels": channels, "megabytes": x.nbytes / 1e6}
     row["copy_ms"] = time_of(lambda x, other: other.copy_(x.detach()), tensors)
     torch._dynamo.reset()
-    for name, function in (("ours", operator.norm_silu), ("torch", plainly)):
+    for name, function in (("ours", norm_silu), ("torch", plainly)):
         compiled = torch.compile(function, dynamic=False)
 
         def both(x, gradient, compiled=compiled):
@@ -75,7 +75,6 @@ def main():
     arguments = parser.parse_args()
     for name, number in (setting.split("=") for setting in arguments.set):
         setattr(norm_silu_kernel, name, int(number))
-    operator.ON_CUDA = True
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     record = {"record": "norm_silu", "device": device_name(device), "versions": versions()}
     record |= {"settings": arguments.set, "rows": []}

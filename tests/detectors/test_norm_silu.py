@@ -11,16 +11,10 @@ from alphaiou.detectors.norm_silu import norm_silu
 from alphaiou.detectors.yolov5_layers import C3, Conv, fold_batch_norm
 from tests.detectors.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
-pytestmark = pytest.mark.usefixtures("kernels_on")
 SHAPES = [(2, 8, 5, 7), (3, 80, 9, 11), (1, 33, 25, 31), (2, 1, 3, 3), (2, 16, 1, 1), (9, 3, 29, 1)]
 
 #: Zeros are read past the last row, which a norm may make very small; a device says nothing.
 past_the_rows = pytest.mark.filterwarnings("ignore:.*overflow encountered in exp2:RuntimeWarning")
-
-
-@pytest.fixture
-def kernels_on(monkeypatch):
-    monkeypatch.setattr(module, "ON_CUDA", True)
 
 
 def made_norm(channels, *, seed=0):

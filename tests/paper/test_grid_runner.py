@@ -218,15 +218,28 @@ def test_runs_without_data_or_time_are_left(data, tmp_path):
 
 
 def test_no_run_is_begun_that_would_end_too_late():
-    clock = Clock(seconds=100.0)
-    assert clock.may_start()
+    whole = Recipe(epochs=4)
+    others = [replace(whole, subset=0.25), replace(whole, detector="yolov5x")]
+    clock = Clock([whole, *others], seconds=100.0)
     clock.begin(0)
     clock.begun[0] -= 60.0
     clock.end(0)
-    assert clock.may_start()  # a minute more than nothing
+    assert clock.may_start(0)  # a minute more than nothing
     clock.start -= 60.0
-    assert not clock.may_start()  # a minute more than a minute
-    assert Clock(None, start=0.0, longest=1e9).may_start()
+    assert not clock.may_start(0)  # a minute more than a minute
+    assert clock.may_start(1)  # a quarter
+    assert clock.may_start(2)  # nobody knows
+    clock.start -= 60.0
+    assert not any(map(clock.may_start, range(3)))
+    assert replace(clock, seconds=None).may_start(0)
+
+
+def test_a_shorter_run_is_begun_where_the_next_would_end_too_late(data, tmp_path):
+    late = grid(IOU, recipe=replace(TINY, epochs=10**9))
+    wanted = [grid(IOU), late, grid(POWERED)]
+    result = run_grid(wanted, tmp_path, data=data, execution=CPU, workers=1, seconds=3600.0)
+    assert [run.recipe.epochs for run in result.left] == [10**9]
+    assert len(result.records) == 2
 
 
 def test_seats_on_a_processor_share_its_threads():

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from alphaiou.detectors.kernels import HAS_TRITON, side_by_side
 
-#: Whether a GPU takes the kernels: not before they have been run and timed on one.
-ON_CUDA = False
 #: In Triton's interpreter kernels take tensors of the CPU.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -50,7 +48,7 @@ def _has_kernel(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> bool:
     return (
         usual
         and tracked
-        and ((ON_CUDA and x.is_cuda and HAS_TRITON) or _INTERPRETED)
+        and ((x.is_cuda and HAS_TRITON) or _INTERPRETED)
         and x.dtype in _DTYPES
         and norm.weight is not None
         and norm.weight.dtype == torch.float32

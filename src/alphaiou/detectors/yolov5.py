@@ -88,7 +88,7 @@ class YOLOv5Network(nn.Module):
     def _predicted(self, x: Features, head: nn.Module) -> Predictions:
         assert isinstance(head, nn.Conv2d)
         # In channels-last memory this moves nothing.
-        last = convolve(x, head).permute(0, 2, 3, 1)[..., : head.out_channels]
+        last = convolve(x, head).permute(0, 2, 3, 1)
         predictions: Tensor = last.unflatten(-1, (-1, self.channels))  # type: ignore[no-untyped-call]
         return predictions
 

@@ -131,12 +131,13 @@ def convolve(x: Features, conv: nn.Conv2d) -> Features:
 
 
 def convolve_in_eights(x: Features, conv: nn.Conv2d) -> Features:
-    """The convolution, then as many channels of zeros as are missing to a multiple of eight."""
+    """The convolution as a part of one whose channels are multiples of eight."""
     more_in, more_out = -conv.in_channels % 8, -conv.out_channels % 8
     weight = nn.functional.pad(conv.weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
     bias = None if conv.bias is None else nn.functional.pad(conv.bias, (0, more_out))
     wider = nn.functional.pad(x, (0, 0, 0, 0, 0, more_in))
-    return nn.functional.conv2d(wider, weight, bias, conv.stride, conv.padding)
+    wide = nn.functional.conv2d(wider, weight, bias, conv.stride, conv.padding)
+    return wide[:, : conv.out_channels]
 
 
 def fold_batch_norm(model: AnyModule) -> AnyModule:

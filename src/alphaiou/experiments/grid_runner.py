@@ -81,21 +81,26 @@ class Clock:
     """Whether there is time for another run.
 
     Attributes:
-        seconds: How long runs may be begun, by their length; always if None.
+        recipes: The runs.
+        seconds: How long runs may be computed; for ever if None.
         start: When that time began.
         begun: When each run was begun.
-        longest: The longest run so far, in seconds.
+        pace: Seconds by a unit of work, of the run of each detector that ended last: the first is
+            slower than all others, since its kernels are made.
     """
 
+    recipes: Sequence[Recipe]
     seconds: float | None
     start: float = field(default_factory=time.monotonic)
     begun: dict[int, float] = field(default_factory=dict)
-    longest: float = 0.0
+    pace: dict[str, float] = field(default_factory=dict)
 
-    def may_start(self) -> bool:
-        """Whether a run as long as the longest so far would end in time."""
-        used = time.monotonic() - self.start
-        return self.seconds is None or used + self.longest <= self.seconds
+    def may_start(self, number: int) -> bool:
+        """Whether a run would end in time, as far as the others tell."""
+        if self.seconds is None:
+            return True
+        recipe, used = self.recipes[number], time.monotonic() - self.start
+        return used + self.pace.get(recipe.detector, 0.0) * _work(recipe) <= self.seconds
 
     def begin(self, number: int) -> None:
         """A run begins."""
@@ -103,7 +108,13 @@ class Clock:
 
     def end(self, number: int) -> None:
         """A run has ended."""
-        self.longest = max(self.longest, time.monotonic() - self.begun[number])
+        recipe, took = self.recipes[number], time.monotonic() - self.begun[number]
+        self.pace[recipe.detector] = took / _work(recipe)
+
+
+def _work(recipe: Recipe) -> float:
+    """How much a run computes, beside others of the same detector and data."""
+    return recipe.epochs * recipe.subset * recipe.image_size**2
 
 
 def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]:
@@ -147,7 +158,8 @@ def run_grid(
         execution: How each run is computed.
         workers: Runs at a time: on each GPU, one unless given; or on the processor, one a core.
         ray: The address of a Ray cluster to run them on, rather than on this machine.
-        seconds: No run is begun that, as long as the longest so far, would end after this time.
+        seconds: No run is begun that, by the pace of the others, would end after this time; one
+            that is shorter may be.
         report: Who is told.
 
     Raises:
@@ -161,7 +173,7 @@ def run_grid(
     here = [run for run in todo if _is_reachable(run, data)]
     report.planned(here, len(runs) - len(todo))
     jobs = [Job(run.recipe, folder, link_data(data, folder), run.pictures) for run in here]
-    clock = Clock(seconds)
+    clock = Clock([run.recipe for run in here], seconds)
 
     def listener(number: int) -> Report:
         clock.begin(number)

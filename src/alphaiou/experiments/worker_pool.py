@@ -91,7 +91,7 @@ class WorkerPool:
         seats: A worker for each.
         execution: How each run is computed; with as many threads as ``workers`` if it is given.
         report: Who is told what the run of a number does, in this process.
-        may_start: Whether another run may begin.
+        may_start: Whether the run of a number may begin.
         tries: How often a run is begun whose worker is ended from outside.
     """
 
@@ -99,7 +99,7 @@ class WorkerPool:
     seats: Sequence[Seat]
     execution: Execution
     report: Callable[[int], Report] = lambda _: Report()
-    may_start: Callable[[], bool] = lambda: True
+    may_start: Callable[[int], bool] = lambda _: True
     tries: int = 1
     _waiting: deque[int] = field(default_factory=deque)
     _begun: dict[int, int] = field(default_factory=dict)
@@ -126,11 +126,10 @@ class WorkerPool:
 
     def _give(self, worker: _Worker) -> None:
         """The next run for a worker that has none, if there is one."""
-        worker.number = None
-        if not self._has_more():
+        worker.number = number = self._next()
+        if number is None:
             return
-        number = self._waiting.popleft()
-        worker.number = number
+        self._waiting.remove(number)
         self._begun[number] = self._begun.get(number, 0) + 1
         if number not in self._listeners:
             self._listeners[number] = self.report(number)
@@ -167,12 +166,12 @@ class WorkerPool:
 
     def _hire(self, workers: list[_Worker], seat: Seat) -> None:
         """A new worker, if there is more to do."""
-        if self._has_more():
+        if self._next() is not None:
             workers.append(_start(seat, self.execution))
             self._give(workers[-1])
 
-    def _has_more(self) -> bool:
-        return bool(self._waiting) and self.may_start()
+    def _next(self) -> int | None:
+        return next(filter(self.may_start, self._waiting), None)
 
 
 def _start(seat: Seat, execution: Execution) -> _Worker:

@@ -49,7 +49,7 @@ class PaperRun(GridOptions):
     """Runs at a time: on each GPU, one unless given; or on the processor, one a core."""
 
     minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
-    """Begin no run that, as long as the longest so far, would not end in this time."""
+    """Begin no run that, by the pace of the others, would not end in this time."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
