@@ -57,19 +57,19 @@ class Bottleneck(nn.Module):
 
 
 class C3(nn.Module):
-    """Two halves, one through bottlenecks and one past them, joined by a third convolution."""
+    """A convolution in two halves; one goes through bottlenecks before another joins both."""
 
     def __init__(self, inputs: int, outputs: int, repeats: int, *, shortcut: bool = True) -> None:
         super().__init__()
         half = outputs // 2
-        self.inner, self.past = Conv(inputs, half), Conv(inputs, half)
+        self.halves = Conv(inputs, 2 * half)
         self.blocks = nn.Sequential(*(Bottleneck(half, shortcut=shortcut) for _ in range(repeats)))
         self.join = Conv(2 * half, outputs)
 
     def forward(self, x: Features) -> Features:
         """Features to features of the same size."""
-        halves = [self.blocks(self.inner(x)), self.past(x)]
-        joined: Tensor = self.join(torch.cat(halves, dim=1))
+        through, past = self.halves(x).chunk(2, dim=1)
+        joined: Tensor = self.join(torch.cat([self.blocks(through), past], dim=1))
         return joined
 
 

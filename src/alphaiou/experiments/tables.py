@@ -26,9 +26,11 @@ from alphaiou.experiments.run_tables import detector_runs, runs_table, speeds_ta
 from alphaiou.experiments.score_tables import evaluation_table
 from alphaiou.experiments.simulation_tables import simulation_table, simulation_variants_table
 from alphaiou.experiments.training_tables import (
+    norm_silu_lines,
     side_by_side_lines,
     training_lines,
     training_parts_lines,
+    training_profile_lines,
     training_times_lines,
 )
 
@@ -71,6 +73,8 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "training": lambda record: markdown(*training_lines(record), left=1),
     "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
     "training-times": lambda record: markdown(*training_times_lines(record), left=1),
+    "training-profile": lambda record: markdown(*training_profile_lines(record), left=1),
+    "norm-silu": lambda record: markdown(*norm_silu_lines(record), left=0),
     "detectors": lambda record: markdown(*detector_lines(record), left=2),
     "detectors-parts": lambda record: markdown(*detector_parts_lines(record), left=1),
     "side-by-side": lambda record: markdown(*side_by_side_lines(record), left=0),

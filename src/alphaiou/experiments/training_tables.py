@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from alphaiou.experiments.bench.record import Record
 
 HEAD = ("detector", "pixels", "batch", "images a second", "ms a step", "of what", "commit")
 
 
-def training_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+def training_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
     """The head and the lines of the table.
 
     Examples:
@@ -31,7 +32,7 @@ def training_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[
     ]
 
 
-def training_parts_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+def training_parts_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
     """Where the time of a step goes, each part as a graph of its own."""
     rows = [row for row in record["rows"] if "parts_ms" in row]
     names = list(rows[0]["parts_ms"])
@@ -44,7 +45,7 @@ def training_parts_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list
     ]
 
 
-def training_times_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+def training_times_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
     """What a training waits for beside its steps."""
     return ("what", "seconds, each time"), [
         [row["what"], ", ".join(f"{seconds:.1f}" for seconds in row["seconds"])]
@@ -52,19 +53,63 @@ def training_times_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list
     ]
 
 
-def side_by_side_lines(record: Mapping[str, Any]) -> tuple[Sequence[str], list[list[str]]]:
+def training_profile_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
+    """The kernels of a step and their time, of one version after another.
+
+    Examples:
+        >>> parts = {"copies": {"kernels": 10, "ms": 0.092}}
+        >>> step = {"step": "now", "commit": "abc", "ms_per_step": 7.53, "parts": parts}
+        >>> training_profile_lines({"profile": {"steps": [step]}})[1]
+        [['copies', '0.09 ms (10)'], ['the step', '7.5 ms']]
+    """
+    steps = record["profile"]["steps"]
+    lines = [
+        [part, *(f"{s['parts'][part]['ms']:.2f} ms ({s['parts'][part]['kernels']})" for s in steps)]
+        for part in steps[0]["parts"]
+    ]
+    lines.append(["the step", *(f"{step['ms_per_step']:.1f} ms" for step in steps)])
+    return ["", *(f"{step['step']} ({step['commit']})" for step in steps)], lines
+
+
+def norm_silu_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
+    """Batch norm with SiLU, forward and backward, at the sizes of a network.
+
+    Examples:
+        >>> row = {"rows": 6400, "channels": 512, "megabytes": 6.6, "torch_ms": 0.04}
+        >>> row |= {"ours_ms": 0.02, "ours_of_copy": 0.5, "torch_of_copy": 0.25}
+        >>> norm_silu_lines({"rows": [row]})[1]
+        [['6,400', '512', '6.6', '20 µs', '40 µs', '2.0×', '50 %', '25 %']]
+    """
+    head = ("pixels", "channels", "MB", "ours", "torch", "torch by ours", "of a copy’s speed")
+    return (*head, "torch’s"), [
+        [
+            f"{row['rows']:,}",
+            str(row["channels"]),
+            f"{row['megabytes']:.1f}",
+            f"{1e3 * row['ours_ms']:.0f} µs",
+            f"{1e3 * row['torch_ms']:.0f} µs",
+            f"{row['torch_ms'] / row['ours_ms']:.1f}×",
+            f"{100 * row['ours_of_copy']:.0f} %",
+            f"{100 * row['torch_of_copy']:.0f} %",
+        ]
+        for row in record["rows"]
+    ]
+
+
+def side_by_side_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
     """Several trainings on one GPU at once.
 
     Examples:
-        >>> rows = [{"trainings": 2, "images_per_second": [3000, 3100]}]
+        >>> rows = [{"trainings": 2, "images_per_second": [3000, 3100], "commit": "abc"}]
         >>> side_by_side_lines({"side_by_side": rows})[1]
-        [['2', '3,000, 3,100', '6,100']]
+        [['2', '3,000, 3,100', '6,100', 'abc']]
     """
-    return ("trainings at once", "images a second of each", "together"), [
+    return ("trainings at once", "images a second of each", "together", "commit"), [
         [
             str(row["trainings"]),
             ", ".join(f"{speed:,.0f}" for speed in row["images_per_second"]),
             f"{sum(row['images_per_second']):,.0f}",
+            row["commit"],
         ]
         for row in record["side_by_side"]
     ]
