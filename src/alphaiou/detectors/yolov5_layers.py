@@ -69,7 +69,8 @@ class C3(nn.Module):
     def forward(self, x: Features) -> Features:
         """Features to features of the same size."""
         through, past = self.halves(x).chunk(2, dim=1)
-        joined: Tensor = self.join(torch.cat([self.blocks(through), past], dim=1))
+        # Of a slice, a convolution would make one copy forward and another backward.
+        joined: Tensor = self.join(torch.cat([self.blocks(through.clone()), past], dim=1))
         return joined
 
 
