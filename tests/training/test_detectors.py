@@ -214,8 +214,9 @@ def test_weights_of_the_backbone_are_needed_for_training_alone(make):
     assert "FrozenBatchNorm2d" in {type(module).__name__ for module in detector.modules()}
 
 
-def test_a_recipe_says_how_fast_the_backbone_of_detr_learns():
+def test_a_recipe_says_how_fast_the_backbone_of_detr_learns_and_what_is_dropped():
     fresh = replace(detr_recipe(), backbone_weights="none")
     assert fresh_detector(fresh, 3).backbone_lr_scale == 1.0
-    slower = replace(fresh, backbone_lr_scale=0.5)
-    assert fresh_detector(slower, 3).backbone_lr_scale == 0.5
+    other = fresh_detector(replace(fresh, backbone_lr_scale=0.5, dropout=0.0), 3)
+    assert other.backbone_lr_scale == 0.5
+    assert other.network.model.config.dropout == 0.0

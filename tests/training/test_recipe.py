@@ -61,6 +61,7 @@ RESNETS = {
     "backbone_weights": ("detr_r50", "imagenet"),
     "norm": ("detr_r50", "batch"),
     "backbone_lr_scale": ("detr_r50", 0.5),
+    "dropout": ("detr_r50", 0.0),
 }
 
 
@@ -177,6 +178,8 @@ def test_a_part_at_its_own_defaults_is_not_the_default_of_the_recipe():
         ({"backbone_weights": "imagenet"}, "is for fasterrcnn_r50_fpn, detr_r50; yolov5s has none"),
         ({**FASTER, "backbone_lr_scale": 1.0}, "is for detr_r50; fasterrcnn_r50_fpn has none"),
         ({"detector": "detr_r50", "backbone_lr_scale": 0.0}, "backbone_lr_scale must be a finite"),
+        ({"dropout": 0.0}, "dropout is for detr_r50; yolov5s has none"),
+        ({"detector": "detr_r50", "dropout": 1.0}, "dropout must be from 0 to below 1, got 1"),
         ({**FASTER, "objectness": "similarity"}, "objectness is for yolov5n, .*has none"),
         (
             {"detector": "detr_r50", "nms_threshold": 0.5},

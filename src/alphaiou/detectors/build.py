@@ -49,6 +49,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
         "match_loss": "match_loss",
         **_BACKBONE,
         "backbone_lr_scale": "backbone_lr_scale",
+        "dropout": "dropout",
     },
 }
 
@@ -58,7 +59,7 @@ def settings_of(name: str) -> tuple[str, ...]:
 
     Examples:
         >>> settings_of("detr_r50")
-        ('box_gain', 'match_loss', 'backbone_weights', 'norm', 'backbone_lr_scale')
+        ('box_gain', 'match_loss', 'backbone_weights', 'norm', 'backbone_lr_scale', 'dropout')
     """
     check_choice("name", name, DETECTORS)
     return tuple(_SETTINGS[name])
@@ -79,6 +80,7 @@ def build_detector(
     backbone_weights: Literal["imagenet"] | Path | None = None,
     norm: Literal["frozen", "batch", "group"] | None = None,
     backbone_lr_scale: float | None = None,
+    dropout: float | None = None,
     image_size: int | None = None,
     postprocess: PostProcess | None = None,
 ) -> Detector:
@@ -104,6 +106,7 @@ def build_detector(
             R-CNN, DETR).
         norm: The norms of the backbone (Faster R-CNN, DETR).
         backbone_lr_scale: The share of the learning rate that the backbone learns with (DETR).
+        dropout: The share of numbers that the transformer drops in training (DETR).
         image_size: The side of the images, which the sizes of anchors go with (Faster R-CNN).
         postprocess: Thresholds of score and NMS, and the number of detections (not DETR).
 
@@ -128,6 +131,7 @@ def build_detector(
         "backbone_weights": backbone_weights,
         "norm": norm,
         "backbone_lr_scale": backbone_lr_scale,
+        "dropout": dropout,
         "image_size": image_size,
         "postprocess": postprocess,
     }

@@ -83,6 +83,7 @@ class Recipe:
             weights, else group.
         backbone_lr_scale: The share of the learning rate that the backbone of DETR learns with; 0.1
             with weights, else 1, unless given.
+        dropout: The share of numbers that the transformer of DETR drops in training.
         noise: The rate of noise on the training boxes.
         subset: The share of the training images that is used.
         augmentation: How images are changed.
@@ -114,6 +115,7 @@ class Recipe:
     backbone_weights: str = "none"
     norm: Norm = "auto"
     backbone_lr_scale: float | None = None
+    dropout: float = 0.1
     noise: float = 0.0
     subset: float = 1.0
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -135,15 +137,14 @@ class Recipe:
             check_number(name, getattr(self, name))
         if self.backbone_lr_scale is not None:
             check_number("backbone_lr_scale", self.backbone_lr_scale)
-        for name, least in (("image_size", 1), ("batch_size", 1), ("epochs", 1), ("seed", 0)):
+        for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.image_size % 32:
             raise ValueError(f"image_size must be a multiple of 32, got {self.image_size}")
-        if self.evaluate_every < 0:
-            raise ValueError(f"evaluate_every must be at least 0, got {self.evaluate_every}")
-        if not 0.0 <= self.noise < 1.0:
-            raise ValueError(f"noise must be from 0 to below 1, got {self.noise}")
+        for name in ("dropout", "noise"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
         for name in ("subset", "nms_threshold"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must be above 0 and up to 1, got {getattr(self, name)}")
@@ -214,6 +215,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "rule": tuple(RULES),
 }
 
+_LEAST = {"image_size": 1, "batch_size": 1, "epochs": 1, "seed": 0, "evaluate_every": 0}
+
 #: Fields that not every detector has, and what ``build_detector`` calls them.
 _SETTING_OF = {
     "objectness_gain": "objectness_gain",
@@ -224,6 +227,7 @@ _SETTING_OF = {
     "backbone_weights": "backbone_weights",
     "norm": "norm",
     "backbone_lr_scale": "backbone_lr_scale",
+    "dropout": "dropout",
     "nms_threshold": "postprocess",
 }
 

@@ -56,6 +56,7 @@ def fresh_detector(recipe: Recipe, num_classes: int, *, weightless: bool = False
         "backbone_weights": None if weightless else _backbone_weights(recipe),
         "norm": _norm(recipe),
         "backbone_lr_scale": recipe.backbone_lr_scale,
+        "dropout": recipe.dropout,
         "image_size": recipe.image_size,
     }
     own = {name: one for name, one in settings.items() if name in settings_of(recipe.detector)}
