@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from alphaiou.detectors import build_detector, yolov5, yolov5_layers
-from alphaiou.detectors.yolov5_layers import SPP, convolve_in_eights, doubled
+from alphaiou.detectors.yolov5_layers import C3, SPP, Conv, convolve_in_eights, doubled
 
 
 def with_gradient(function, x, seed=1):
@@ -35,6 +35,19 @@ def test_pyramid_pooling_has_windows_of_5_9_and_13(size):
         return spp.join(torch.cat([y, *(pool(y) for pool in pools)], dim=1))
 
     assert_same(spp, large_windows, features(2, 8, *size))
+
+
+def test_the_halves_of_a_stage_are_two_convolutions():
+    stage = C3(6, 8, 2).double().train()
+    inner, past = Conv(6, 4).double(), Conv(6, 4).double()
+    for name, both in stage.halves.named_parameters():
+        for own, half in zip((inner, past), both.detach().chunk(2), strict=True):
+            own.get_parameter(name).data.copy_(half)
+
+    def of_two(x):
+        return stage.join(torch.cat([stage.blocks(inner(x)), past(x)], dim=1))
+
+    assert_same(stage, of_two, features(2, 6, 5, 7))
 
 
 def test_a_doubled_map_is_that_of_interpolation():
