@@ -107,7 +107,7 @@ class Clock:
         self.begun[number] = time.monotonic()
 
     def end(self, number: int) -> None:
-        """A run has ended."""
+        """A run has ended well."""
         recipe, took = self.recipes[number], time.monotonic() - self.begun[number]
         self.pace[recipe.detector] = took / _work(recipe)
 
@@ -192,12 +192,13 @@ def run_grid(
     with closing(pool.run()) as ends:
         for number, error in ends:
             run = here[number]
-            clock.end(number)
             begun.add(run.name)
             if error is not None:
                 failed[run.name] = error
-            elif keep is not None:
-                _copy_record(run.name, folder, keep)
+            else:
+                clock.end(number)
+                if keep is not None:
+                    _copy_record(run.name, folder, keep)
             report.ended(run, error)
     records = record_paths([folder, *earlier])
     return GridResult(
