@@ -234,6 +234,15 @@ def test_no_run_is_begun_that_would_end_too_late():
     assert replace(clock, seconds=None).may_start(0)
 
 
+def test_a_failed_run_says_nothing_of_the_pace(data, tmp_path, monkeypatch):
+    ended = []
+    monkeypatch.setattr(Clock, "end", lambda _, number: ended.append(number))
+    broken = replace(TINY, data=replace(TINY.data, train="nowhere"))
+    result = run_grid([grid(IOU, recipe=broken)], tmp_path, data=data, execution=CPU)
+    assert len(result.failed) == 1
+    assert ended == []
+
+
 def test_a_shorter_run_is_begun_where_the_next_would_end_too_late(data, tmp_path):
     late = grid(IOU, recipe=replace(TINY, epochs=10**9))
     wanted = [grid(IOU), late, grid(POWERED)]
