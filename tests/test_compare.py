@@ -198,11 +198,11 @@ def test_the_default_is_the_paper_question():
 
 
 @pytest.mark.parametrize(
-    ("detector", "optimiser", "gain"),
-    [("fasterrcnn_r50_fpn", "sgd", 10.0), ("detr_r50", "adamw", 2.0)],
+    ("detector", "optimiser", "gain", "lr"),
+    [("fasterrcnn_r50_fpn", "sgd", 10.0, 0.01), ("detr_r50", "adamw", 2.0, 5e-5)],
 )
-def test_other_detectors_are_trained_their_own_way(detector, optimiser, gain):
-    settings = CompareSettings(detector=detector, epochs=7)
+def test_other_detectors_are_trained_their_own_way(detector, optimiser, gain, lr):
+    settings = CompareSettings(detector=detector, epochs=7, batch_size=8)
     first, second = compare_recipes([LossSpec("iou"), LossSpec("iou", 3.0)], settings)
     assert asdict(replace(second, loss=first.loss)) == asdict(first)
     assert (first.detector, first.optimisation.optimiser, first.box_gain) == (
@@ -212,6 +212,7 @@ def test_other_detectors_are_trained_their_own_way(detector, optimiser, gain):
     )
     assert (first.image_size, first.epochs, first.backbone_weights) == (64, 7, "none")
     assert first.optimisation.schedule == "cosine"
+    assert first.optimisation.lr == pytest.approx(lr), "goes with the batch"
 
 
 def test_splits_of_sets_without_val(tmp_path):

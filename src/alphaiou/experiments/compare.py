@@ -97,7 +97,7 @@ def compare_recipes(losses: Sequence[LossSpec], settings: CompareSettings) -> li
     data = compared_splits(settings.data)
     classes = len(load_dataset(data.path, data.train).index.classes)
     recipe = replace(
-        _compared_detector(settings.detector, size, classes),
+        _compared_detector(settings, size, classes),
         data=data,
         image_size=size,
         batch_size=settings.batch_size,
@@ -111,14 +111,15 @@ def compare_recipes(losses: Sequence[LossSpec], settings: CompareSettings) -> li
     return [replace(recipe, loss=loss) for loss in losses]
 
 
-def _compared_detector(name: str, image_size: int, classes: int) -> Recipe:
+def _compared_detector(settings: CompareSettings, image_size: int, classes: int) -> Recipe:
     """A detector and its training, made for a thousand steps."""
-    if name in FROM_SCRATCH:
-        recipe = FROM_SCRATCH[name]()
-        how = replace(recipe.optimisation, schedule="cosine", drops=(), **SHORT)
+    if settings.detector in FROM_SCRATCH:
+        recipe = FROM_SCRATCH[settings.detector]()
+        lr = recipe.optimisation.lr * settings.batch_size / recipe.batch_size
+        how = replace(recipe.optimisation, lr=lr, schedule="cosine", drops=(), **SHORT)
         return replace(recipe, optimisation=how)
     return Recipe(
-        detector=name,
+        detector=settings.detector,
         objectness_gain=0.45 * (640 / image_size) ** 2,
         class_gain=0.125 * 80 / classes,
         augmentation=Augmentation(mosaic=0.0, scale=0.3),
