@@ -13,6 +13,7 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe, recipe_from, recipe_hash
 from alphaiou.training.settle import settle
 
+COMMITTED = Path(__file__).parents[2] / "results/voc320"
 FULL = Recipe(
     alpha_schedule=AlphaSchedule(1.0, 3.0, "cosine"),
     loss=LossSpec("ciou", 3.0, 1.0, modifiers=("inner", "wise_v3")),
@@ -225,7 +226,7 @@ def test_modifiers_change_the_hash():
 
 
 def test_committed_runs_have_the_names_of_their_recipes():
-    paths = list((Path(__file__).parents[2] / "results/voc320").glob("*.json"))
+    paths = list(COMMITTED.glob("*.json"))
     assert paths
     for path in paths:
         record = json.loads(path.read_text())
@@ -244,6 +245,18 @@ def test_named_recipes_are_the_papers_but_for_what_they_say():
     assert settle(replace(paper, data=DataRecipe()), "cuda") == Recipe()
     assert replace(voc320, image_size=640, epochs=300, data=paper.data) == paper
     assert (voc320.image_size, voc320.epochs, voc320.data.test) == (320, 100, "test")
+
+
+def test_the_recipe_of_detr_is_that_of_its_committed_runs():
+    records = map(json.loads, map(Path.read_text, COMMITTED.glob("*.json")))
+    recipes = [recipe_from(record["recipe"]) for record in records]
+    runs = [recipe for recipe in recipes if recipe.detector == "detr_r50"]
+    assert {str(run.loss) for run in runs} == {"giou", "giou:3"}
+    for run in runs:
+        frozen = {"norm": "frozen", "backbone_lr_scale": 0.1}  # what weights lead to
+        told = {name: getattr(run, name) for name in ("loss", "backbone_weights", "evaluate_every")}
+        where = {"data": run.data, "precision": run.precision}
+        assert replace(RECIPES["voc320-detr"](), **frozen, **told, **where) == run
 
 
 def test_the_device_decides_the_precision():
