@@ -28,7 +28,7 @@ SCALES = {"paper": paper_scale(), "voc320": quick_scale(VOC320), "shapes": quick
 NAMES = (
     *("table1", "table1-yolov5x", "table1-detr", "table2", "table3", "alpha", "penalty-alpha"),
     *("small", "distribution", "curves", "examples", "noisy-boxes"),
-    *("length", "gains", "objectness", "family", "beyond"),
+    *("length", "gains", "gains-elsewhere", "objectness", "family", "beyond"),
 )
 
 
@@ -81,8 +81,9 @@ def test_figures_and_controls_share_the_runs_of_the_tables(scale):
     grids = {name: recipes(grid) for name, grid in paper_grids(scale).items()}
     assert grids["examples"] | grids["curves"] <= grids["table1"]
     assert grids["distribution"] == grids["curves"]
-    for name in ("alpha", "gains", "objectness", "small"):
+    for name in ("alpha", "gains", "gains-elsewhere", "objectness", "small"):
         assert grids[name] & grids["table1"], name
+    assert grids["gains-elsewhere"] & grids["table3"]
     assert grids["penalty-alpha"] & grids["family"]
     assert grids["alpha"] & grids["table3"]
 

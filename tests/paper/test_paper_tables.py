@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from alphaiou.experiments.findings import findings
+from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_exports import table_csv, table_latex, table_markdown, table_text
 from alphaiou.experiments.paper_records import (
     RecordError,
@@ -253,6 +254,28 @@ LEVELS = {
     **{"α-IoU (α=3), gain ×0.5": 0.5, "α-IoU (α=3), gain ×1": 0.53},
     **{"α-IoU (α=3), gain ×2": 0.52, "α-IoU (α=3), gain ×3": 0.4},
 }
+
+
+def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
+    grid = paper_grids(quick_scale(Path("voc320")), seeds=(0, 1, 2))["gains-elsewhere"]
+    levels = {
+        **{"DIoU, gain ×1": 0.5, "DIoU, gain ×2": 0.4, "α-DIoU (α=3), gain ×1": 0.5},
+        **{"α-DIoU (α=3), gain ×2": 0.6, "IoU, η=0.3, gain ×1": 0.2, "IoU, η=0.3, gain ×2": 0.3},
+        **{"α-IoU (α=3), η=0.3, gain ×1": 0.2, "α-IoU (α=3), η=0.3, gain ×2": 0.1},
+    }
+    assert {own.label for own in grid.cells} == set(levels)
+    found = {recipe_hash(r): made_record(r, levels[own.label]) for own, r in grid.recipes()}
+    how, first, second, *_ = paper_table(grid, found).best
+    assert how.endswith(
+        ": DIoU ×1 of ×1, ×2; α-DIoU (α=3) ×2 of ×1, ×2; "
+        "IoU, η=0.3, ×2 of ×1, ×2; α-IoU (α=3), η=0.3, ×1 of ×1, ×2."
+    )
+    assert first.startswith(
+        "α-DIoU (α=3) at its best gain is better than DIoU at its own at AP50 by 10.00 points"
+    )
+    assert second.startswith(
+        "α-IoU (α=3), η=0.3, at its best gain is worse than IoU, η=0.3, at its own at AP50 by 10.00"
+    )
 
 
 def test_nothing_is_best_where_no_gain_is_varied():

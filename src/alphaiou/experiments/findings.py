@@ -57,17 +57,16 @@ def _is_swept(grid: Grid) -> bool:
 
 
 def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> list[Grid]:
-    """The grids at a budget, without those whose runs were all seen, or are in an earlier one."""
+    """The grids at a budget that have a run which was not seen, and is not in an earlier one."""
     chosen: list[Grid] = []
-    earlier = [seen]
     for grid in paper_grids(quick_scale(DATA, epochs)).values():
         if not (grid.cells and _is_swept(grid)):
             continue
         found = _of_found_runs(grid, records)
         names = _names(found, records)
-        if not any(names <= others for others in earlier):
+        if names - seen:
             chosen.append(found)
-            earlier.append(names)
+            seen = seen | names
     return chosen
 
 

@@ -19,40 +19,48 @@ CHOSEN_BY = "map75_95"
 
 
 def best_against_best(cells: Mapping[str, CellRuns], columns: Sequence[str]) -> list[str]:
-    """Sentences on the losses of a grid, each at its best gain, against the first of them.
+    """Sentences on the α versions in a grid, each at its best gain, against the loss at its own.
 
     Nothing is said of a grid that does not vary the gain. The gain is the one with the best mean
     of :data:`CHOSEN_BY` on the images that are scored, for every loss alike: this flatters all.
     """
     lines = _by_loss(cells)
-    if len(lines) < 2 or max(map(len, lines)) < 2:
+    pairs = [
+        (line, lines[plain])
+        for recipe, line in lines.items()
+        if (plain := _without_power(recipe)) != recipe and plain in lines
+    ]
+    compared = [pair for pair in pairs if max(map(len, pair)) > 1]
+    if not compared:
         return []
-    first, *others = (max(line, key=level) for line in lines)
-    tried = "; ".join(
-        f"{_loss(best)} ×{gain_factor(best.cell.recipe):g} of {', '.join(_gains(line))}"
-        for best, line in zip((first, *others), lines, strict=True)
-    )
+    tried = "; ".join(_tried(line) for pair in compared for line in reversed(pair))
     chosen = f"gains chosen by {column_title(CHOSEN_BY)} on the scored images"
     how = f"Best against best, {chosen}: {tried}."
-    return [how] + [
-        verdict(
-            paired_change(other.scores(column), first.scores(column)),
-            f"{_loss(other)} at its best gain",
-            f"{_loss(first)} at its own",
-            column_title(column),
-        )
-        for column in columns
-        for other in others
-    ]
+    return [how] + [_sentence(powered, plain, c) for c in columns for powered, plain in compared]
 
 
-def _by_loss(cells: Mapping[str, CellRuns]) -> list[list[CellRuns]]:
-    """The cells that differ in nothing but the gain."""
+def _sentence(powered: Sequence[CellRuns], plain: Sequence[CellRuns], column: str) -> str:
+    best, other = max(powered, key=level), max(plain, key=level)
+    return verdict(
+        paired_change(best.scores(column), other.scores(column)),
+        f"{_loss(best)} at its best gain",
+        f"{_loss(other)} at its own",
+        column_title(column),
+    )
+
+
+def _by_loss(cells: Mapping[str, CellRuns]) -> dict[Recipe, list[CellRuns]]:
+    """The cells that differ in nothing but the gain, by what they have in common."""
     lines: dict[Recipe, list[CellRuns]] = {}
     for own in cells.values():
         if own.runs:
             lines.setdefault(replace(own.cell.recipe, box_gain=Recipe.box_gain), []).append(own)
-    return list(lines.values())
+    return lines
+
+
+def _without_power(recipe: Recipe) -> Recipe:
+    loss = replace(recipe.loss, alpha=1.0, penalty_alpha=None)
+    return replace(recipe, loss=loss, alpha_schedule=None)
 
 
 def level(own: CellRuns) -> float:
@@ -61,9 +69,13 @@ def level(own: CellRuns) -> float:
     return sum(values) / len(values)
 
 
-def _gains(line: Sequence[CellRuns]) -> list[str]:
-    return [f"×{gain_factor(own.cell.recipe):g}" for own in line]
+def _tried(line: Sequence[CellRuns]) -> str:
+    """The best gain of a loss, and those among which it is."""
+    best = max(line, key=level)
+    gains = ", ".join(f"×{gain_factor(own.cell.recipe):g}" for own in line)
+    return f"{_loss(best)} ×{gain_factor(best.cell.recipe):g} of {gains}"
 
 
 def _loss(own: CellRuns) -> str:
-    return own.cell.recipe.loss_name
+    recipe = own.cell.recipe
+    return recipe.loss_name + (f", η={recipe.noise:g}," if recipe.noise else "")

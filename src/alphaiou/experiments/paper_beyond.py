@@ -7,6 +7,7 @@ a candidate has to beat, and not the paper's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from alphaiou.experiments.paper_best import CHOSEN_BY, level
 from alphaiou.experiments.paper_records import CellRuns
@@ -23,6 +24,18 @@ WANTED = {"map75_95": 0.06, "ap95": 0.5}
 Changes = Mapping[str, PairedChange]
 
 
+def against_best(cells: Mapping[str, CellRuns]) -> dict[str, CellRuns]:
+    """The cells, compared with plain IoU at its best gain instead of the usual one."""
+    best = _best([own for own in cells.values() if own.runs])
+    if best is None:
+        return dict(cells)
+    label = best.cell.label
+    return {
+        name: replace(own, cell=replace(own.cell, baseline=None if name == label else label))
+        for name, own in cells.items()
+    }
+
+
 def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
     """Which candidates beat plain IoU at its best gain, and where each of them ends.
 
@@ -30,19 +43,23 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
     scored, which flatters what is to be beaten.
     """
     found = [own for own in cells.values() if own.runs]
-    plain = [own for own in found if _is_plain(own.cell.recipe)]
+    best = _best(found)
     candidates = [own for own in found if not _is_plain(own.cell.recipe)]
-    if not plain or not candidates:
+    if best is None or not candidates:
         return []
-    best = max(plain, key=level)
     changes = {own.cell.label: _changes(own, best) for own in candidates}
-    tried = "; ".join(own.cell.label for own in plain)
+    tried = "; ".join(own.cell.label for own in found if _is_plain(own.cell.recipe))
     return [
         f"To beat: {best.cell.label}, by {column_title(CHOSEN_BY)} on the scored images the best "
         f"of: {tried}.",
         _conclusion(changes),
         *(_end(label, own) for label, own in changes.items()),
     ]
+
+
+def _best(found: Sequence[CellRuns]) -> CellRuns | None:
+    plain = (own for own in found if _is_plain(own.cell.recipe))
+    return max(plain, key=level, default=None)
 
 
 def _is_plain(recipe: Recipe) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.paper_best import best_against_best
-from alphaiou.experiments.paper_beyond import BEYOND, beyond_sentences
+from alphaiou.experiments.paper_beyond import BEYOND, against_best, beyond_sentences
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import (
@@ -97,6 +97,8 @@ class PaperTable:
 
         Comparisons of one seed decide nothing and are left out; best gains come last.
         """
+        if self.name == BEYOND:  # where these sentences are on every comparison
+            return list(self.best)
         compared = [row for row in self.rows if any(c.seeds > 1 for c in row.changes.values())]
         columns = [column for column in HEADLINES if column in self.columns]
         if len(compared) > MOST_SENTENCES:
@@ -121,8 +123,12 @@ def paper_table(
     """
     found = grid_scores(grid, records)
     shown = tuple(columns) or _columns(grid.cells)
+    if grid.name == BEYOND:
+        found = against_best(found)
+        best = beyond_sentences(found)
+    else:
+        best = best_against_best(found, HEADLINES)
     rows = tuple(table_row(found, label, shown) for label in found)
-    best = beyond_sentences(found) if grid.name == BEYOND else best_against_best(found, HEADLINES)
     notes = _notes(grid, found, rows)
     return PaperTable(grid.name, grid.title, shown, rows, notes, tuple(best))
 
