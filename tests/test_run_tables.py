@@ -13,7 +13,13 @@ from alphaiou.experiments.findings import findings
 from alphaiou.experiments.paper_plots import curves_figure
 from alphaiou.experiments.published import TABLE_1_VOC, published_scores
 from alphaiou.experiments.recipes import voc320, voc320_detr, voc320_faster_rcnn
-from alphaiou.experiments.run_tables import NOTHING, detector_runs, runs_table, speeds_table
+from alphaiou.experiments.run_tables import (
+    NOTHING,
+    detector_runs,
+    headline_table,
+    runs_table,
+    speeds_table,
+)
 from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import relative_improvement
@@ -125,6 +131,34 @@ def test_seeds_are_averaged_and_what_they_do_not_decide_is_marked():
     assert "| – change | +20.00%° |" in table
     assert "the mean of 1 to 3 seeds a row" in notes
     assert "° marks" in notes
+
+
+def test_headlines_have_the_paper_gain_the_best_one_and_what_is_left_of_alpha():
+    levels = {0.05: 0.2, 0.1: 0.3, 0.15: 0.25}
+    runs = [
+        run(("iou",), level, box_gain=gain, seed=seed)
+        for gain, level in levels.items()
+        for seed in range(3)
+    ]
+    runs += [run(("iou", 3.0), 0.4 + seed / 100, seed=seed) for seed in range(3)]
+    others = [
+        run(("iou", 2.0), 0.9),
+        run(("giou",), 0.9),
+        run(("iou", 3.0), 0.9, alpha_schedule=AlphaSchedule(1.0, 3.0)),
+        run(("iou", 3.0), 0.9, noise=0.3),
+        run(("iou", 3.0), 0.9, epochs=60),
+    ]
+    text = headline_table({"runs": [*others, *runs]}, **YOLO)
+    table, sentences = text.split("\n\n")
+    assert names_of(table) == [
+        *("IoU", "IoU, box gain ×2", "– change"),
+        *("α-IoU (α=3)", "– change", "– change in the paper"),
+    ]
+    assert "| – change | +105% (" in table, "against IoU at the paper's gain"
+    how, first, *_ = sentences.splitlines()
+    assert how.endswith("IoU ×2 of ×1, ×2, ×3; α-IoU (α=3) ×1 of ×1.")
+    assert "is better than IoU at its own at AP50 by 11.00 points" in first
+    assert headline_table({"runs": others}, **YOLO) == NOTHING
 
 
 def test_runs_of_another_detector_with_speeds():

@@ -24,7 +24,7 @@ def best_against_best(cells: Mapping[str, CellRuns], columns: Sequence[str]) -> 
     Nothing is said of a grid that does not vary the gain. The gain is the one with the best mean
     of :data:`CHOSEN_BY` on the images that are scored, for every loss alike: this flatters all.
     """
-    lines = _by_loss(cells)
+    lines = by_loss(cells)
     pairs = [
         (line, lines[plain])
         for recipe, line in lines.items()
@@ -40,7 +40,7 @@ def best_against_best(cells: Mapping[str, CellRuns], columns: Sequence[str]) -> 
 
 
 def _sentence(powered: Sequence[CellRuns], plain: Sequence[CellRuns], column: str) -> str:
-    best, other = max(powered, key=level), max(plain, key=level)
+    best, other = at_best_gain(powered), at_best_gain(plain)
     return verdict(
         paired_change(best.scores(column), other.scores(column)),
         f"{_loss(best)} at its best gain",
@@ -49,7 +49,7 @@ def _sentence(powered: Sequence[CellRuns], plain: Sequence[CellRuns], column: st
     )
 
 
-def _by_loss(cells: Mapping[str, CellRuns]) -> dict[Recipe, list[CellRuns]]:
+def by_loss(cells: Mapping[str, CellRuns]) -> dict[Recipe, list[CellRuns]]:
     """The cells that differ in nothing but the gain, by what they have in common."""
     lines: dict[Recipe, list[CellRuns]] = {}
     for own in cells.values():
@@ -63,6 +63,11 @@ def _without_power(recipe: Recipe) -> Recipe:
     return replace(recipe, loss=loss, alpha_schedule=None)
 
 
+def at_best_gain(line: Sequence[CellRuns]) -> CellRuns:
+    """The one of several gains that scores best."""
+    return max(line, key=level)
+
+
 def level(own: CellRuns) -> float:
     """The mean over seeds of the score that a gain is chosen by."""
     values = list(own.scores(CHOSEN_BY).values())
@@ -71,7 +76,7 @@ def level(own: CellRuns) -> float:
 
 def _tried(line: Sequence[CellRuns]) -> str:
     """The best gain of a loss, and those among which it is."""
-    best = max(line, key=level)
+    best = at_best_gain(line)
     gains = ", ".join(f"×{gain_factor(own.cell.recipe):g}" for own in line)
     return f"{_loss(best)} ×{gain_factor(best.cell.recipe):g} of {gains}"
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.comparable import ComparableRuns, comparable_runs, plain_runs, run_label
 from alphaiou.experiments.markdown import markdown
+from alphaiou.experiments.paper_best import at_best_gain, best_against_best, by_loss
 from alphaiou.experiments.paper_exports import markdown_lines
-from alphaiou.experiments.paper_records import RunRecord
+from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.paper_tables import (
+    HEADLINES,
     INTERVAL_NOTE,
     MARK,
     MARK_NOTE,
@@ -19,10 +21,14 @@ from alphaiou.experiments.paper_tables import (
     seeds_note,
     table_row,
 )
+from alphaiou.experiments.recipes import gain_factor
+from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 from alphaiou.training.recipe import Recipe, recipe_from
 
 NOTHING = "*There is no record of such a run yet.*"
+#: Those of Table 1.
+HEADLINE_LOSSES = tuple(map(LossSpec.parse, ("iou", "iou:3", "diou", "diou:3")))
 #: In the notes of records: what images a second and memory have to be read with.
 CAVEAT = "images a second"
 
@@ -38,15 +44,39 @@ def runs_table(record: Record, *, detector: str, epochs: int) -> str:
     table = plain_runs(record["runs"], detector, epochs)
     if table is None:
         return NOTHING
-    rows = _rows(table)
+    rows = _rows(table.rows)
     return "\n\n".join([_scores(rows), *([_notes(rows)] if _has_seeds(rows) else [])])
+
+
+def headline_table(record: Record, *, detector: str, epochs: int) -> str:
+    """The losses of Table 1 at the paper's gain and at their best one, and what α adds at these.
+
+    Args:
+        record: A folder of runs, as ``read_record`` gives it.
+        detector: Its name in recipes.
+        epochs: How long it was trained.
+    """
+    table = plain_runs(record["runs"], detector, epochs)
+    cells = {label: own for label, own in table.rows.items() if _is_headline(own)} if table else {}
+    if not cells:
+        return NOTHING
+    best = [at_best_gain(line) for line in by_loss(cells).values()]
+    usual = [own for own in cells.values() if gain_factor(own.cell.recipe) == 1]
+    rows = _rows({label: own for label, own in cells.items() if own in (*usual, *best)})
+    sentences = "\n".join(f"- {sentence}" for sentence in best_against_best(cells, HEADLINES))
+    return "\n\n".join(filter(None, [_scores(rows), sentences]))
+
+
+def _is_headline(own: CellRuns) -> bool:
+    recipe = own.cell.recipe
+    return recipe.loss in HEADLINE_LOSSES and recipe.alpha_schedule is None
 
 
 def detector_runs(record: Record, *, detector: str) -> str:
     """All runs of a detector: a table of scores and one of speeds for each setting."""
     parts: list[str] = []
     for table in _of_detector(record, detector):
-        rows = _rows(table)
+        rows = _rows(table.rows)
         parts += [f"{table.title}:", _scores(rows), _notes(rows), _speeds(table.runs)]
     return "\n\n".join(parts) or NOTHING
 
@@ -61,9 +91,9 @@ def _of_detector(record: Record, detector: str) -> list[ComparableRuns]:
     return [t for t in comparable_runs(record["runs"]) if t.setting.detector == detector]
 
 
-def _rows(table: ComparableRuns) -> tuple[TableRow, ...]:
+def _rows(cells: Mapping[str, CellRuns]) -> tuple[TableRow, ...]:
     """The rows of a table; levels in the paper are of other data, so its changes alone stay."""
-    rows = (table_row(table.rows, label, PAPER_COLUMNS) for label in table.rows)
+    rows = (table_row(cells, label, PAPER_COLUMNS) for label in cells)
     return tuple(replace(row, published={}) for row in rows)
 
 

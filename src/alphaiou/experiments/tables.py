@@ -22,7 +22,13 @@ from alphaiou.experiments.loss_tables import (
 )
 from alphaiou.experiments.markdown import figures, markdown
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
-from alphaiou.experiments.run_tables import detector_runs, runs_table, speeds_table
+from alphaiou.experiments.paper_scales import BUDGET
+from alphaiou.experiments.run_tables import (
+    detector_runs,
+    headline_table,
+    runs_table,
+    speeds_table,
+)
 from alphaiou.experiments.score_tables import evaluation_table
 from alphaiou.experiments.simulation_tables import simulation_table, simulation_variants_table
 from alphaiou.experiments.training_tables import (
@@ -64,7 +70,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "evaluation": evaluation_table,
     "compare-seeds": seeds_table,
     "runs": partial(runs_table, detector="yolov5s", epochs=100),
-    "runs-60": partial(runs_table, detector="yolov5s", epochs=60),
+    "headline": partial(headline_table, detector="yolov5s", epochs=BUDGET),
     "runs-faster-rcnn": partial(detector_runs, detector=FASTER_RCNN),
     "runs-detr": partial(detector_runs, detector=DETR),
     "speeds-yolov5x": partial(speeds_table, detector="yolov5x"),
