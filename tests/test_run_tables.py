@@ -9,8 +9,9 @@ import pytest
 from alphaiou.experiments import run_figures
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import comparable_runs, plain_runs
-from alphaiou.experiments.findings import findings
+from alphaiou.experiments.findings import drawn_sweeps, findings
 from alphaiou.experiments.paper_plots import curves_figure
+from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.published import TABLE_1_VOC, published_scores
 from alphaiou.experiments.recipes import voc320, voc320_detr, voc320_faster_rcnn
 from alphaiou.experiments.run_tables import (
@@ -248,3 +249,23 @@ def test_figures_are_drawn_of_the_detectors_that_have_curves(tmp_path, capsys):
     assert run_figures.main(tmp_path) == 0
     drawn = {Path(line).stem for line in capsys.readouterr().out.splitlines()}
     assert drawn == {"voc320_curves", "voc320_faster_rcnn_curves"}
+
+
+def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
+    recipe = quick_scale(Path("voc320")).recipe()
+    gains = [run(("iou",), 0.2, recipe, box_gain=gain) for gain in (0.025, 0.05, 0.1)]
+    folder = tmp_path / "results/voc320"
+    folder.mkdir(parents=True)
+    for one in gains:
+        (folder / f"{one['name']}.json").write_text(json.dumps(one))
+    assert run_figures.main(tmp_path) == 0
+    assert "docs/images/voc320_gains_gain.svg\n" in capsys.readouterr().out
+    assert "](images/voc320_gains_gain.svg)" in findings({"runs": gains})
+    assert "](images/" not in findings({"runs": gains[:2]}), "which are too few values"
+
+
+def test_the_committed_findings_have_their_pictures():
+    for name in drawn_sweeps(read_record(RESULTS)):
+        assert (RESULTS.parents[1] / f"docs/images/{name}.svg").is_file(), (
+            f"{name}: python -m alphaiou.experiments.run_figures"
+        )

@@ -10,8 +10,14 @@ from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_exports import markdown_lines
-from alphaiou.experiments.paper_records import RunRecord, grid_scores, with_found_seeds
-from alphaiou.experiments.paper_scales import budgets, quick_scale
+from alphaiou.experiments.paper_records import (
+    CellRuns,
+    RunRecord,
+    grid_scores,
+    with_found_seeds,
+)
+from alphaiou.experiments.paper_scales import BUDGET, budgets, quick_scale
+from alphaiou.experiments.paper_series import Sweep, sweeps_of
 from alphaiou.experiments.paper_tables import paper_table
 
 #: The data set of the quick grids, by the name that it has in recipes.
@@ -20,6 +26,8 @@ DATA = Path("voc320")
 SWEPT_DETECTOR = "yolov5s"
 #: What does not depend on the budget of epochs.
 ANY_BUDGET = "length"
+#: Grids whose scores against what they vary are drawn, once there are enough values.
+DRAWN = ("table3", "alpha", "gains")
 
 
 def findings(record: Record) -> str:
@@ -41,14 +49,28 @@ def findings(record: Record) -> str:
         if grid.name == ANY_BUDGET or (grid.cells and not _is_swept(grid))
     ]
     seen = {name for grid in apart for name in _names(grid, records)} if lengths[1:] else set()
+    pictures = tuple(drawn_sweeps(record))
     sections: list[str] = []
     for epochs in lengths:
         # The other lengths that were tried have a table of their own.
-        parts = _sections(_grids(epochs, records, seen if sections else set()), records, "###")
+        own = _grids(epochs, records, seen if sections else set())
+        parts = _sections(own, records, "###", pictures if epochs == BUDGET else ())
         if parts:
             sections.append("\n\n".join([f"## {epochs} epochs", *parts]))
     shown = [grid for grid in apart if grid.name != ANY_BUDGET or lengths[1:]]
     return "\n\n".join([*sections, *_sections(shown, records, "##")])
+
+
+def drawn_sweeps(record: Record) -> dict[str, tuple[Mapping[str, CellRuns], Sweep]]:
+    """The pictures of the findings by the names of their files: the runs, and what is varied."""
+    records = {run["name"]: run for run in record["runs"]}
+    grids = paper_grids(quick_scale(DATA))
+    found = {name: grid_scores(_of_found_runs(grids[name], records), records) for name in DRAWN}
+    return {
+        f"{DATA.name}_{name}_{sweep.name}": (cells, sweep)
+        for name, cells in found.items()
+        for sweep in sweeps_of(cells)
+    }
 
 
 def _is_swept(grid: Grid) -> bool:
@@ -82,7 +104,12 @@ def _names(grid: Grid, records: Mapping[str, RunRecord]) -> set[str]:
     return {record["name"] for own in cells.values() for record in own.runs.values()}
 
 
-def _sections(grids: Iterable[Grid], records: Mapping[str, RunRecord], level: str) -> list[str]:
+def _sections(
+    grids: Iterable[Grid],
+    records: Mapping[str, RunRecord],
+    level: str,
+    pictures: Sequence[str] = (),
+) -> list[str]:
     parts = []
     for grid in grids:
         table = paper_table(grid, records)
@@ -93,6 +120,11 @@ def _sections(grids: Iterable[Grid], records: Mapping[str, RunRecord], level: st
             f"{level} {table.title}",
             f"{_setting(grid)} {table.notes[0]}",
             markdown_lines(table),
+            *(
+                f"![{table.title}](images/{name}.svg)"
+                for name in pictures
+                if name.startswith(f"{DATA.name}_{grid.name}_")
+            ),
         ]
         parts.append("\n\n".join([*text, *_listed(sentences)]))
     return parts

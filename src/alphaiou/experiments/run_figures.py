@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+
+from matplotlib.figure import Figure
 
 from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import plain_runs
-from alphaiou.experiments.paper_plots import PANELS, curves_figure
+from alphaiou.experiments.findings import drawn_sweeps
+from alphaiou.experiments.paper_plots import PANELS, curves_figure, sweep_figure
 from alphaiou.experiments.paper_series import curves
 from alphaiou.experiments.style import save_figure
 
@@ -24,13 +28,17 @@ FIGURES: dict[str, tuple[str, int | None]] = {
 def main(root: Path | None = None) -> int:
     """Draw the figures that there are runs for."""
     root = root or Path.cwd()
-    runs = read_record(root / "results/voc320")["runs"]
+    record = read_record(root / "results/voc320")
+    drawings: dict[str, Callable[[], Figure]] = {}
     for name, (detector, epochs) in FIGURES.items():
-        table = plain_runs(runs, detector, epochs)
+        table = plain_runs(record["runs"], detector, epochs)
         if table is not None and any(curves(table.rows, PANELS[0]).values()):
-            draw = partial(curves_figure, table.rows)
-            for path in save_figure(draw, root / "docs/images" / name):
-                sys.stdout.write(f"wrote {path}\n")
+            drawings[name] = partial(curves_figure, table.rows)
+    for name, (cells, sweep) in drawn_sweeps(record).items():
+        drawings[name] = partial(sweep_figure, cells, sweep)
+    for name, draw in drawings.items():
+        for path in save_figure(draw, root / "docs/images" / name):
+            sys.stdout.write(f"wrote {path}\n")
     return 0
 
 
