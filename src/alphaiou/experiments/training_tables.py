@@ -36,10 +36,11 @@ def training_parts_lines(record: Record) -> tuple[Sequence[str], list[list[str]]
     """Where the time of a step goes, each part as a graph of its own."""
     rows = [row for row in record["rows"] if "parts_ms" in row]
     names = list(rows[0]["parts_ms"])
-    return ["detector, pixels", *names], [
+    return ["detector, pixels", *names, "commit"], [
         [
             f"{row['detector']}, {row['image_size']}",
             *(f"{row['parts_ms'][name]:.2f} ms" for name in names),
+            row["commit"],
         ]
         for row in rows
     ]
@@ -47,8 +48,8 @@ def training_parts_lines(record: Record) -> tuple[Sequence[str], list[list[str]]
 
 def training_times_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
     """What a training waits for beside its steps."""
-    return ("what", "seconds, each time"), [
-        [row["what"], ", ".join(f"{seconds:.1f}" for seconds in row["seconds"])]
+    return ("what", "seconds, each time", "commit"), [
+        [row["what"], ", ".join(f"{seconds:.1f}" for seconds in row["seconds"]), row["commit"]]
         for row in record["times"]
     ]
 
