@@ -46,8 +46,8 @@ NOISY_BOXES = "noisy-boxes"
 SIMILARITY = "objectness as the loss"
 Candidate = tuple[str, float, dict[str, Any]]
 #: Of the grid ``beyond``: losses, times the gain, what else is changed. The likeliest come first,
-#: as a grid is run in order for as long as there is time. A larger gain and a larger α both cost
-#: AP50 because classes are learnt less well; so α grows late, or is large where the gain is small.
+#: as a grid is run in order for as long as there is time. With a larger gain as with a larger α
+#: AP50 is lower and the loss of the classes ends higher; so α grows late, or the gain is smaller.
 CANDIDATES: tuple[Candidate, ...] = (
     ("iou", 1.0, {"alpha_schedule": AlphaSchedule(1.0, 5.0)}),
     ("iou", 1.0, {"alpha_schedule": AlphaSchedule(1.0, POWER)}),
