@@ -350,7 +350,11 @@ def test_many_comparisons_are_summed_up():
     for own, recipe in grid.recipes():
         luck = (recipe.seed - 1) * (0.02 if own.label == "power 4" else 0.0)
         records[recipe_hash(recipe)] = made_record(recipe, 0.5 + rises[own.label] + luck)
-    assert paper_table(grid, records).verdicts()[0] == (
-        "AP50, points against the compared row. Better: power 2 +10.00; power 5 +5.00. "
-        "Worse: power 3 -10.00. Not decided: power 4 +2.00."
+    sides = (
+        "Better: power 2 +10.00; power 5 +5.00. Worse: power 3 -10.00. Not decided: power 4 +2.00."
     )
+    table = paper_table(grid, records)
+    assert table.verdicts()[0] == f"AP50, points against base. {sides}"
+    *rows, last = table.rows
+    mixed = replace(table, rows=(*rows, replace(last, baseline="another")))
+    assert mixed.verdicts()[0] == f"AP50, points against the compared row. {sides}"

@@ -245,7 +245,9 @@ def _summary(rows: Sequence[TableRow], column: str) -> str:
         named = f"{row.label} {100 * change.difference:+.2f}"
         sides[side if change.decided else "Not decided"].append(named)
     parts = (f"{side}: {'; '.join(names)}." for side, names in sides.items() if names)
-    return f"{column_title(column)}, points against the compared row. {' '.join(parts)}"
+    baselines = {row.baseline for row in rows}
+    against = baselines.pop() if len(baselines) == 1 else "the compared row"
+    return f"{column_title(column)}, points against {against}. {' '.join(parts)}"
 
 
 def seeds_note(rows: Sequence[TableRow]) -> str:
