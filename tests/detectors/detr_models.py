@@ -3,9 +3,13 @@
 import torch
 from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
 
+from alphaiou import AlphaIoULoss
 from alphaiou.boxes import convert_boxes
+from alphaiou.detectors.detr import DETR
+from alphaiou.detectors.detr_backbone import prepare_backbone
+from alphaiou.detectors.detr_loss import DETRLoss
 from alphaiou.detectors.detr_model import set_first_weights
-from alphaiou.detectors.detr_network import DEVIATION, MEAN
+from alphaiou.detectors.detr_network import DEVIATION, MEAN, DETRNetwork
 
 CLASSES, QUERIES = 4, 12
 SIZE = (70, 96)
@@ -36,6 +40,13 @@ def fresh_small_model(*, auxiliary_loss=False, dropout=0.0, stages=4, **changes)
     model = DetrForObjectDetection(DetrConfig(backbone_config=backbone, **(settings | changes)))
     set_first_weights(model)
     return model
+
+
+def small_detr(*, dropout=0.0, **changes):
+    """A detector with its first weights, as one learns that has none to start from."""
+    model = fresh_small_model(dropout=dropout, **changes)
+    prepare_backbone(model.model.backbone.model, weights=None, norm="group")
+    return DETR(DETRNetwork(model), DETRLoss(AlphaIoULoss("giou", 3.0)), backbone_lr_scale=0.1)
 
 
 def small_model(*, seed=0, **changes):

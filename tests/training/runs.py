@@ -19,13 +19,30 @@ from alphaiou.data.augment import Augmentation
 from alphaiou.data.coco import write_coco
 from alphaiou.data.shapes import shapes_index
 from alphaiou.losses.spec import LossSpec
+from alphaiou.training.batches import CachedBatches
 from alphaiou.training.checkpoint import read_tensors
 from alphaiou.training.fit import Execution, Report, fit
+from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe
+from alphaiou.training.step import StepOptions, TrainingStep
 
 SIDE = 64
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload([__name__])
+
+
+def step_of(detector, cache, recipe, *, slots=64, capture=False):
+    """The step of a training with all images in memory, not compiled, where these are."""
+    device, alone = cache.pixels.device, Processes()
+    batches = CachedBatches(cache, recipe, slots=slots, processes=alone, device=device)
+    return TrainingStep(
+        detector.to(device),
+        batches,
+        recipe,
+        steps_per_epoch=batches.steps,
+        processes=alone,
+        options=StepOptions(compile=False, capture=capture),
+    )
 
 
 def write_shapes(folder, *, train=4, val=2, test=0):

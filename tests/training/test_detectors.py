@@ -3,6 +3,7 @@
 import math
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,25 +14,19 @@ from alphaiou.data.augment import Augmentation
 from alphaiou.data.cache import build_cache
 from alphaiou.data.shapes import shapes_dataset
 from alphaiou.detectors import TargetBatch
-from alphaiou.detectors.detr import DETR
-from alphaiou.detectors.detr_backbone import prepare_backbone
-from alphaiou.detectors.detr_loss import DETRLoss
-from alphaiou.detectors.detr_network import DETRNetwork
 from alphaiou.detectors.faster_rcnn import faster_rcnn
 from alphaiou.detectors.faster_rcnn_backbone import WeightsError
 from alphaiou.experiments.recipes import detr as detr_recipe
 from alphaiou.experiments.recipes import faster_rcnn as faster_rcnn_recipe
 from alphaiou.experiments.recipes import voc320_detr, voc320_faster_rcnn
-from alphaiou.training.batches import CachedBatches
 from alphaiou.training.fit import Execution, Report, fit
 from alphaiou.training.flat import CastWeights
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import DataRecipe
 from alphaiou.training.record import loss_parts
-from alphaiou.training.step import StepOptions, TrainingStep
 from alphaiou.training.weights import fresh_detector, load_weights
-from tests.detectors.detr_models import fresh_small_model
-from tests.training.runs import assert_same_bits, train, write_shapes
+from tests.detectors.detr_models import small_detr
+from tests.training.runs import assert_same_bits, step_of, train, write_shapes
 
 CPU, ALONE, SIDE, CLASSES = torch.device("cpu"), Processes(), 64, 12
 RECIPES = {"faster_rcnn": voc320_faster_rcnn, "detr": voc320_detr}
@@ -50,13 +45,10 @@ def small_faster_rcnn():
     )
 
 
-def small_detr():
-    model = fresh_small_model(num_labels=CLASSES, dropout=0.1)
-    prepare_backbone(model.model.backbone.model, weights=None, norm="group")
-    return DETR(DETRNetwork(model), DETRLoss(AlphaIoULoss("giou", 3.0)), backbone_lr_scale=0.1)
-
-
-SMALL = {"faster_rcnn": small_faster_rcnn, "detr": small_detr}
+SMALL = {
+    "faster_rcnn": small_faster_rcnn,
+    "detr": partial(small_detr, num_labels=CLASSES, dropout=0.1),
+}
 every = pytest.mark.parametrize("name", SMALL)
 
 
@@ -75,15 +67,7 @@ def recipe_of(name, **changes):
 def make_step(name, cache, **changes):
     torch.manual_seed(0)
     detector, recipe = SMALL[name](), recipe_of(name, **changes)
-    batches = CachedBatches(cache, recipe, slots=64, processes=ALONE, device=CPU)
-    return TrainingStep(
-        detector,
-        batches,
-        recipe,
-        steps_per_epoch=batches.steps,
-        processes=ALONE,
-        options=StepOptions(),
-    )
+    return step_of(detector, cache, recipe)
 
 
 def trained(step, *, epoch=0):

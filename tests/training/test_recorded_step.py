@@ -7,33 +7,18 @@ from alphaiou import AlphaIoULoss
 from alphaiou.data.cache import build_cache
 from alphaiou.data.shapes import shapes_dataset
 from alphaiou.detectors import build_detector
-from alphaiou.detectors.detr import DETR
-from alphaiou.detectors.detr_backbone import prepare_backbone
-from alphaiou.detectors.detr_loss import DETRLoss
-from alphaiou.detectors.detr_network import DETRNetwork
-from alphaiou.training.batches import CachedBatches
-from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.step import StepOptions, TrainingStep
-from tests.detectors.detr_models import fresh_small_model
+from tests.detectors.detr_models import small_detr
+from tests.training.runs import step_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 SIDE = 64
 
 
 def make_step(detector, *, capture):
-    device = torch.device("cuda")
-    cache = build_cache(shapes_dataset("train", size=SIDE, length=6), SIDE).to(device)
+    cache = build_cache(shapes_dataset("train", size=SIDE, length=6), SIDE).to(torch.device("cuda"))
     recipe = Recipe(image_size=SIDE, batch_size=2, epochs=3, precision="fp32")
-    batches = CachedBatches(cache, recipe, slots=64, processes=Processes(), device=device)
-    return TrainingStep(
-        detector.to(device),
-        batches,
-        recipe,
-        steps_per_epoch=batches.steps,
-        processes=Processes(),
-        options=StepOptions(compile=False, capture=capture),
-    )
+    return step_of(detector, cache, recipe, capture=capture)
 
 
 def loss_of(step):
@@ -58,10 +43,7 @@ def test_a_recorded_step_learns_as_one_that_is_called():
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_a_recorded_step_draws_new_dropout_masks(rate):
-    model = fresh_small_model(num_labels=12, dropout=rate)
-    prepare_backbone(model.model.backbone.model, weights=None, norm="group")
-    detector = DETR(DETRNetwork(model), DETRLoss(AlphaIoULoss("giou")), backbone_lr_scale=0.1)
-    step = make_step(detector, capture=True)
+    step = make_step(small_detr(num_labels=12, dropout=rate), capture=True)
     step.begin_epoch(0)
     batch = step.batches.draw(step.number)
     step.batches.draw = lambda place: batch

@@ -15,6 +15,7 @@ from alphaiou.training.flat import CastWeights
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Optimisation, Recipe
 from alphaiou.training.step import StepOptions, TrainingStep
+from tests.training.runs import step_of
 
 CPU, ALONE = torch.device("cpu"), Processes()
 SIDE = 64
@@ -38,15 +39,7 @@ def recipe(**changes):
 def make_step(cache, recipe, *, loss=None):
     torch.manual_seed(0)
     detector = build_detector("yolov5n", 12, box_loss=loss or AlphaIoULoss("ciou"))
-    batches = CachedBatches(cache, recipe, slots=128, processes=ALONE, device=CPU)
-    return TrainingStep(
-        detector,
-        batches,
-        recipe,
-        steps_per_epoch=batches.steps,
-        processes=ALONE,
-        options=StepOptions(),
-    )
+    return step_of(detector, cache, recipe, slots=128)
 
 
 def trained(step, *, steps=2):
@@ -133,15 +126,7 @@ def test_pieces_of_a_batch_add_up(cache):
 def test_a_detector_that_cannot_be_recorded_is_launched(cache):
     detector = build_detector("yolov5n", 12)
     detector.capturable = False
-    batches = CachedBatches(cache, recipe(), slots=128, processes=ALONE, device=CPU)
-    step = TrainingStep(
-        detector,
-        batches,
-        recipe(),
-        steps_per_epoch=batches.steps,
-        processes=ALONE,
-        options=StepOptions(capture=True),
-    )
+    step = step_of(detector, cache, recipe(), slots=128, capture=True)
     step.record()
     assert trained(step).totals.losses.sum() > 0
 

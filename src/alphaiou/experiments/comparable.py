@@ -9,7 +9,7 @@ from pathlib import Path
 from alphaiou.experiments.grid import Cell
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.published import loss_key, published_scores
-from alphaiou.experiments.recipes import gain_factor, usual_box_gain
+from alphaiou.experiments.recipes import gain_factor, usual_box_gain, without_power
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import Recipe, recipe_from
 
@@ -115,8 +115,7 @@ def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, CellRuns]:
 
 
 def _cell(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Cell:
-    loss = replace(recipe.loss, alpha=1.0, penalty_alpha=None)
-    plain = replace(recipe, loss=loss, alpha_schedule=None, box_gain=usual_box_gain(recipe))
+    plain = replace(without_power(recipe), box_gain=usual_box_gain(recipe))
     baseline = run_label(plain)
     known = baseline in others and baseline != label
     return Cell(label, recipe, baseline if known else None, _published(recipe))

@@ -49,12 +49,11 @@ def findings(record: Record) -> str:
         if grid.name == ANY_BUDGET or (grid.cells and not _is_swept(grid))
     ]
     seen = {name for grid in apart for name in _names(grid, records)} if lengths[1:] else set()
-    pictures = tuple(drawn_sweeps(record))
     sections: list[str] = []
     for epochs in lengths:
         # The other lengths that were tried have a table of their own.
         own = _grids(epochs, records, seen if sections else set())
-        parts = _sections(own, records, "###", pictures if epochs == BUDGET else ())
+        parts = _sections(own, records, "###", drawn=epochs == BUDGET)
         if parts:
             sections.append("\n\n".join([f"## {epochs} epochs", *parts]))
     shown = [grid for grid in apart if grid.name != ANY_BUDGET or lengths[1:]]
@@ -67,10 +66,14 @@ def drawn_sweeps(record: Record) -> dict[str, tuple[Mapping[str, CellRuns], Swee
     grids = paper_grids(quick_scale(DATA))
     found = {name: grid_scores(_of_found_runs(grids[name], records), records) for name in DRAWN}
     return {
-        f"{DATA.name}_{name}_{sweep.name}": (cells, sweep)
+        _picture(name, sweep): (cells, sweep)
         for name, cells in found.items()
         for sweep in sweeps_of(cells)
     }
+
+
+def _picture(grid: str, sweep: Sweep) -> str:
+    return f"{DATA.name}_{grid}_{sweep.name}"
 
 
 def _is_swept(grid: Grid) -> bool:
@@ -108,7 +111,8 @@ def _sections(
     grids: Iterable[Grid],
     records: Mapping[str, RunRecord],
     level: str,
-    pictures: Sequence[str] = (),
+    *,
+    drawn: bool = False,
 ) -> list[str]:
     parts = []
     for grid in grids:
@@ -116,15 +120,12 @@ def _sections(
         if not any(row.changes for row in table.rows):
             continue
         sentences = table.verdicts()
+        sweeps = sweeps_of(grid_scores(grid, records)) if drawn and grid.name in DRAWN else []
         text = [
             f"{level} {table.title}",
             f"{_setting(grid)} {table.notes[0]}",
             markdown_lines(table),
-            *(
-                f"![{table.title}](images/{name}.svg)"
-                for name in pictures
-                if name.startswith(f"{DATA.name}_{grid.name}_")
-            ),
+            *(f"![{table.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps),
         ]
         parts.append("\n\n".join([*text, *_listed(sentences)]))
     return parts

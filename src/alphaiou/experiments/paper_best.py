@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from alphaiou.experiments.paper_records import CellRuns
-from alphaiou.experiments.recipes import gain_factor
+from alphaiou.experiments.recipes import gain_factor, without_power
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.statistics import paired_change, verdict
 from alphaiou.training.recipe import Recipe
@@ -28,7 +28,7 @@ def best_against_best(cells: Mapping[str, CellRuns], columns: Sequence[str]) -> 
     pairs = [
         (line, lines[plain])
         for recipe, line in lines.items()
-        if (plain := _without_power(recipe)) != recipe and plain in lines
+        if (plain := without_power(recipe)) != recipe and plain in lines
     ]
     compared = [pair for pair in pairs if max(map(len, pair)) > 1]
     if not compared:
@@ -58,11 +58,6 @@ def by_loss(cells: Mapping[str, CellRuns]) -> dict[Recipe, list[CellRuns]]:
             alike = replace(own.cell.recipe, box_gain=Recipe.box_gain, seed=0, evaluate_every=0)
             lines.setdefault(alike, []).append(own)
     return lines
-
-
-def _without_power(recipe: Recipe) -> Recipe:
-    loss = replace(recipe.loss, alpha=1.0, penalty_alpha=None)
-    return replace(recipe, loss=loss, alpha_schedule=None)
 
 
 def at_best_gain(line: Sequence[CellRuns]) -> CellRuns:

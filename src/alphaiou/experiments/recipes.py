@@ -192,6 +192,17 @@ def usual_box_gain(recipe: Recipe) -> float:
     return own().box_gain
 
 
+def without_power(recipe: Recipe) -> Recipe:
+    """A recipe with its loss as that was first published.
+
+    Examples:
+        >>> str(without_power(replace(paper(), loss=LossSpec("ciou", 3.0, 1.0))).loss)
+        'ciou'
+    """
+    loss = replace(recipe.loss, alpha=1.0, penalty_alpha=None)
+    return replace(recipe, loss=loss, alpha_schedule=None)
+
+
 def gain_factor(recipe: Recipe) -> float:
     """The box gain, times the usual one.
 

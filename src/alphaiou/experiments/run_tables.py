@@ -41,10 +41,9 @@ def runs_table(record: Record, *, detector: str, epochs: int) -> str:
         detector: Its name in recipes.
         epochs: How long it was trained.
     """
-    table = plain_runs(record["runs"], detector, epochs)
-    if table is None:
+    rows = _rows(_plain_cells(record, detector, epochs))
+    if not rows:
         return NOTHING
-    rows = _rows(table.rows)
     return "\n\n".join([_scores(rows), *([_notes(rows)] if _has_seeds(rows) else [])])
 
 
@@ -56,8 +55,8 @@ def headline_table(record: Record, *, detector: str, epochs: int) -> str:
         detector: Its name in recipes.
         epochs: How long it was trained.
     """
-    table = plain_runs(record["runs"], detector, epochs)
-    cells = {label: own for label, own in table.rows.items() if _is_headline(own)} if table else {}
+    found = _plain_cells(record, detector, epochs)
+    cells = {label: own for label, own in found.items() if _is_headline(own)}
     if not cells:
         return NOTHING
     best = [at_best_gain(line) for line in by_loss(cells).values()]
@@ -65,6 +64,11 @@ def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     rows = _rows({label: own for label, own in cells.items() if own in (*usual, *best)})
     sentences = "\n".join(f"- {sentence}" for sentence in best_against_best(cells, HEADLINES))
     return "\n\n".join(filter(None, [_scores(rows), sentences]))
+
+
+def _plain_cells(record: Record, detector: str, epochs: int) -> Mapping[str, CellRuns]:
+    table = plain_runs(record["runs"], detector, epochs)
+    return table.rows if table else {}
 
 
 def _is_headline(own: CellRuns) -> bool:
