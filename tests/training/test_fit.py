@@ -5,12 +5,14 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.checkpoint import CheckpointError, read_tensors
+from alphaiou.training.evaluate import evaluate
 from alphaiou.training.fit import Execution, Report, TrainingFailedError, fit
 from alphaiou.training.recipe import Optimisation, recipe_from
 from alphaiou.training.record import RECORD
@@ -231,3 +233,20 @@ def test_the_test_set_is_watched_where_nothing_is_selected(data, tmp_path):
     record = fit(recipe, tmp_path, execution=Execution(device="cpu"))
     assert [entry["test"]["map"] for entry in record["history"]][-1] == record["scores"]["map"]
     assert record["selected"] == "last"
+
+
+@pytest.mark.parametrize(("select", "expected"), [("last", 0.2), ("best-on-test", 0.3)])
+def test_what_its_epoch_has_scored_is_not_scored_again(
+    data, tmp_path, monkeypatch, select, expected
+):
+    # Three epochs learn nothing that could be told apart, so the precisions are given.
+    precisions = iter([0.1, 0.3, 0.2])
+
+    def scored(*arguments, **options):
+        found = evaluate(*arguments, **options)
+        return replace(found, class_ap=np.full_like(found.class_ap, next(precisions)))
+
+    monkeypatch.setattr("alphaiou.training.fit.evaluate", scored)
+    recipe = tiny_recipe(data, epochs=3, data={"test": "test"}, evaluate_every=1, select=select)
+    record, _ = train(recipe, tmp_path)
+    assert record["scores"]["map"] == pytest.approx(expected)

@@ -31,12 +31,11 @@ def test_what_is_not_defined_is_null(tmp_path):
     record = run_record(
         Recipe(),
         [entry(1.0, 10) | {"val": {"map": math.nan}}],
-        scores=None,
+        scores={},
         scored_on="",
         best=None,
         notes=["a note"],
         device=torch.device("cpu"),
-        evaluation_seconds=0.5,
     )
     path = write_record(record, tmp_path / "run")
     written = json.loads(path.read_text(), parse_constant=pytest.fail)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from alphaiou.errors import AlphaIoUError
-from alphaiou.metrics import Scores
 from alphaiou.training.checkpoint import (
     LAST,
     Checkpoint,
@@ -162,7 +161,7 @@ def _score(run: Run, entry: dict[str, Any]) -> None:
     name = next((one for one in watched[run.recipe.select] if one in run.caches), None)
     if name is None or (name == "test" and not run.recipe.evaluate_every):
         return
-    entry[name] = _scores(run, name).as_dict()
+    entry[name] = _scores(run, name)
     found = entry[name]["map"]
     if run.recipe.select == "last" or math.isnan(found):
         return
@@ -171,8 +170,8 @@ def _score(run: Run, entry: dict[str, Any]) -> None:
         _keep_weights(run)
 
 
-def _scores(run: Run, name: str) -> Scores:
-    return evaluate(
+def _scores(run: Run, name: str) -> dict[str, float]:
+    found = evaluate(
         run.step.average.model,
         getattr(run.sets, name).index,
         run.caches[name],
@@ -180,6 +179,7 @@ def _scores(run: Run, name: str) -> Scores:
         precision=run.recipe.precision,
         processes=run.around.processes,
     )
+    return found.as_dict()
 
 
 def _check_finite(run: Run, epoch: int) -> None:
@@ -217,29 +217,35 @@ def _keep_weights(run: Run) -> None:
 
 
 def _finish(run: Run) -> dict[str, Any]:
-    """Choose the weights, score them on the test set, and write the record."""
+    """Keep the last weights unless others were chosen, and write the record."""
     if run.best is None:
         _keep_weights(run)
-    else:
-        best = read_tensors(run.folder / WEIGHTS).tensors
-        run.step.average.model.load_state_dict(dict(best))
-    start = time.perf_counter()
     scored = next((name for name in ("test", "val") if name in run.caches), None)
-    scores = _scores(run, scored) if scored else None
     record = run_record(
         run.recipe,
         run.history,
-        scores=scores,
+        scores=_kept_scores(run, scored) if scored else {},
         scored_on=_scored_on(run, scored),
         best=run.best,
         notes=run.notes,
         device=run.around.device,
-        evaluation_seconds=time.perf_counter() - start,
     )
     if run.around.processes.is_first:
         write_record(record, run.folder)
     run.around.processes.wait()
     return record
+
+
+def _kept_scores(run: Run, name: str) -> dict[str, float]:
+    """The scores of the kept weights on a set, which their epoch may have already."""
+    epoch = len(run.history) if run.best is None else run.best["epoch"]
+    known: dict[str, float] | None = run.history[epoch - 1].get(name)
+    if known is not None:
+        return known
+    if run.best is not None:
+        best = read_tensors(run.folder / WEIGHTS).tensors
+        run.step.average.model.load_state_dict(dict(best))
+    return _scores(run, name)
 
 
 def _scored_on(run: Run, scored: str | None) -> str:

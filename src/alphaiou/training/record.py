@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from alphaiou import __version__
-from alphaiou.metrics import Scores
 from alphaiou.training.checkpoint import CheckpointError, write_whole
 from alphaiou.training.recipe import Recipe, recipe_hash
 
@@ -37,23 +36,21 @@ def run_record(
     recipe: Recipe,
     history: Sequence[Mapping[str, Any]],
     *,
-    scores: Scores | None,
+    scores: Mapping[str, float],
     scored_on: str,
     best: Mapping[str, Any] | None,
     notes: Sequence[str],
     device: torch.device,
-    evaluation_seconds: float,
 ) -> dict[str, Any]:
     """The record of a finished run."""
     return {
         "record": "run",
         "name": recipe_hash(recipe),
         "recipe": asdict(recipe),
-        "scores": {} if scores is None else scores.as_dict(),
+        "scores": dict(scores),
         "scored_on": scored_on,
         "selected": recipe.select if best is None else dict(best),
         "throughput": throughput(history),
-        "evaluation_seconds": evaluation_seconds,
         "memory_bytes": peak_memory(device),
         "device": device_name(device),
         "versions": versions(),
