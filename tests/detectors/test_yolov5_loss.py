@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.nn.functional import pad
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
@@ -20,6 +21,8 @@ from tests.strategies import generic_pairs
 
 ANCHOR_SIZES = torch.tensor(ANCHORS, dtype=torch.float64)
 CLASSES = 5
+#: One that single precision holds exactly.
+GAIN = 0.0625
 
 
 def random_outputs(generator, size=(64, 96), batch=3, classes=CLASSES):
@@ -41,7 +44,7 @@ def example(count, seed=0, **options):
 @pytest.mark.parametrize("count", [0, 1, 12, 130])
 def test_is_that_of_a_loop(count, objectness):
     outputs, targets = example(count, seed=count)
-    loss = YOLOv5Loss(CLASSES, AlphaIoULoss(alpha=3.0), box_gain=0.07, objectness=objectness)
+    loss = YOLOv5Loss(CLASSES, AlphaIoULoss(alpha=3.0), box_gain=GAIN, objectness=objectness)
     got = loss(outputs, targets, ANCHOR_SIZES, STRIDES)
     expected = oracle.loss(
         [output.tolist() for output in outputs],
@@ -49,7 +52,7 @@ def test_is_that_of_a_loop(count, objectness):
         ANCHORS,
         STRIDES,
         alpha=3.0,
-        box_gain=0.07,
+        box_gain=GAIN,
         similarity=objectness == "similarity",
     )
     assert {name: part.item() for name, part in got.items()} == pytest.approx(expected, rel=1e-9)
@@ -247,6 +250,19 @@ def test_is_one_graph():
         torch.autograd.grad(got, outputs), torch.autograd.grad(expected, outputs), strict=True
     ):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_what_is_compiled_serves_for_any_gains():
+    outputs, targets = example(12)
+    compiler = CompileCounter()
+    found = []
+    for gain in (0.05, 0.1):
+        loss = YOLOv5Loss(CLASSES, AlphaIoULoss(), box_gain=gain, objectness_gain=20 * gain)
+        compiled = torch.compile(loss.forward, fullgraph=True, dynamic=False, backend=compiler)
+        found.append(compiled(outputs, targets, ANCHOR_SIZES, STRIDES))
+        torch.testing.assert_close(found[-1], loss(outputs, targets, ANCHOR_SIZES, STRIDES))
+    assert compiler.frame_count == 1
+    assert found[1]["box"] == pytest.approx(2 * found[0]["box"].item())
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ class YOLOv5Loss(nn.Module):
             ``similarity``, one minus its box loss, as the published code of the paper has it.
     """
 
+    gains: Float[Tensor, " parts"]
+
     def __init__(
         self,
         num_classes: int,
@@ -59,7 +61,9 @@ class YOLOv5Loss(nn.Module):
         check_number("objectness_gain", objectness_gain)
         check_number("class_gain", class_gain)
         self.num_classes, self.objectness = num_classes, objectness
-        self.box_gain, self.objectness_gain, self.class_gain = box_gain, objectness_gain, class_gain
+        # In a tensor, so that what is compiled for some gains serves for others.
+        gains = torch.tensor([box_gain, objectness_gain, class_gain * num_classes / 80])
+        self.register_buffer("gains", gains, persistent=False)
         self.box_loss = pair_by_pair(box_loss, box_format="cxcywh")
         #: With several processes: their mean number of positives, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
@@ -76,16 +80,8 @@ class YOLOv5Loss(nn.Module):
         parts = torch.stack([self._layer(*layer, targets) for layer in layers]).sum(0)
         batch, rows, columns = outputs[0].shape[:3]
         image_size = strides[0] * max(rows, columns)
-        gains = (
-            self.box_gain,
-            self.objectness_gain * (image_size / 640) ** 2,
-            self.class_gain * self.num_classes / 80,
-        )
-        names = ("box", "objectness", "class")
-        return {
-            name: batch * gain * part
-            for name, gain, part in zip(names, gains, parts.unbind(), strict=True)
-        }
+        box, objectness, classes = (batch * self.gains * parts).unbind()
+        return {"box": box, "objectness": (image_size / 640) ** 2 * objectness, "class": classes}
 
     def _layer(
         self,
