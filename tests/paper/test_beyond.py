@@ -41,8 +41,14 @@ def test_the_grid_has_the_gains_of_iou_first_and_says_what_moves():
     assert labels[:4] == list(PLAIN)
     assert {cell.baseline for cell in GRID.cells} == {None, "IoU, gain ×1"}
     moving = [cell for cell in GRID.cells if cell.recipe.alpha_schedule is not None]
-    assert len(moving) == 7
+    assert len(moving) == 10
     assert all("(α 1→" in cell.label or "(α 3→1)" in cell.label for cell in moving)
+    growing = [cell.label for cell in GRID.cells if cell.recipe.final_box_gain is not None]
+    assert growing == [
+        "α-DIoU (α 1→5), gain ×1→2",
+        "IoU, gain ×1→3",
+        "α-IoU (α 1→3), gain ×1→2",
+    ]
     assert not any(cell.published for cell in GRID.cells), "of which the paper compares none so"
 
 
@@ -125,6 +131,16 @@ def test_an_alpha_that_moves_has_no_place_on_an_axis_of_alpha():
     assert [point.x for point in lines["IoU, gain ×2"]] == [1.0, 3.0]
     assert not any("→" in name for name in lines)
     assert any("α 1→3" in name for name in swept(cells, sweeps["gain"], "map"))
+
+
+def test_a_gain_that_moves_is_a_candidate_and_has_no_place_on_an_axis_of_gains():
+    moving = "IoU, gain ×1→3"
+    cells = grid_scores(GRID, records(PLAIN | {moving: 0.62}))
+    (line,) = swept(cells, {sweep.name: sweep for sweep in SWEEPS}["gain"], "map").values()
+    assert [point.x for point in line] == [0.5, 1.0, 2.0, 3.0]
+    best, conclusion, *_ = beyond_sentences(cells)
+    assert best.startswith("To beat: IoU, gain ×2,")
+    assert conclusion == f"{ASKED}{moving}."
 
 
 def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():

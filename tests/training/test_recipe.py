@@ -43,6 +43,7 @@ OTHERS = {
     "detector": "yolov5x",
     "loss": LossSpec("iou", 2.0),
     "alpha_schedule": AlphaSchedule(1.0, 3.0),
+    "final_box_gain": 0.1,
     "data": DataRecipe("elsewhere"),
     "augmentation": Augmentation(mosaic=0.0),
     "optimisation": Optimisation(lr=0.02),

@@ -47,10 +47,17 @@ def test_alpha_follows_its_schedule():
     assert rates(9, 5, Recipe(loss=LossSpec("ciou", 2.0))).alpha == 2.0
 
 
+def test_the_box_gain_moves_to_its_final_one():
+    recipe = Recipe(epochs=3, box_gain=0.1, final_box_gain=0.3)
+    grown = [rates(step, 5, recipe).box_growth for step in (0, 7, 14)]
+    assert grown == pytest.approx([1.0, 2.0, 3.0])
+    assert {rates(step, 5, Recipe(epochs=3)).box_growth for step in range(15)} == {1.0}
+
+
 def test_the_table_has_a_row_for_every_step():
     recipe = Recipe(epochs=3, optimisation=Optimisation(warmup_steps=4, warmup_epochs=0.0))
     table = rate_table(5, recipe)
-    assert table.shape == (15, 5)
+    assert table.shape == (15, 6)
     for step in (0, 3, 4, 14):
         assert table[step].tolist() == pytest.approx(list(rates(step, 5, recipe)), rel=1e-6)
 

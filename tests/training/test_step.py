@@ -155,6 +155,18 @@ def test_a_scheduled_alpha_moves(cache):
     assert seen == pytest.approx([1.0, 1.4, 1.8, 2.2, 2.6, 3.0])
 
 
+@pytest.mark.parametrize(("place", "growth"), [(0, 1.0), (5, 5.0)])
+def test_a_box_gain_that_moves_multiplies_the_part_of_the_box(cache, place, growth):
+    found = []
+    for final in (None, 0.25):
+        step = make_step(cache, recipe(final_box_gain=final))  # of six steps
+        step.begin_epoch(2)
+        step.number.fill_(place)
+        step()
+        found.append(step.totals.losses)
+    assert (found[1] / found[0]).tolist() == pytest.approx([growth, 1.0, 1.0])
+
+
 class BrokenAfter:
     """A box loss that is fine, and then is no number."""
 

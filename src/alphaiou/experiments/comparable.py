@@ -9,7 +9,13 @@ from pathlib import Path
 from alphaiou.experiments.grid import Cell
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.published import loss_key, published_scores
-from alphaiou.experiments.recipes import gain_factor, usual_box_gain, without_power
+from alphaiou.experiments.recipes import (
+    at_usual_gain,
+    gain_factor,
+    gain_name,
+    is_steady,
+    without_power,
+)
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import Recipe, recipe_from
 
@@ -89,16 +95,15 @@ def run_label(recipe: Recipe) -> str:
         >>> run_label(Recipe(box_gain=0.1))
         'α-IoU (α=3), box gain ×2'
     """
-    times = gain_factor(recipe)
-    return recipe.loss_name if times == 1 else f"{recipe.loss_name}, box gain ×{times:g}"
+    usual = at_usual_gain(recipe) == recipe
+    return recipe.loss_name if usual else f"{recipe.loss_name}, box gain {gain_name(recipe)}"
 
 
 def _setting(recipe: Recipe) -> Recipe:
     """The recipe without what may differ; where the data lie changes no result."""
-    recipe = replace(recipe, loss=LossSpec("iou"), alpha_schedule=None)
+    recipe = at_usual_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
     data = replace(recipe.data, path=Path(recipe.data.path).name)
-    gain = usual_box_gain(recipe)
-    return replace(recipe, data=data, box_gain=gain, seed=0, evaluate_every=0)
+    return replace(recipe, data=data, seed=0, evaluate_every=0)
 
 
 def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, CellRuns]:
@@ -115,16 +120,15 @@ def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, CellRuns]:
 
 
 def _cell(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Cell:
-    plain = replace(without_power(recipe), box_gain=usual_box_gain(recipe))
-    baseline = run_label(plain)
+    baseline = run_label(at_usual_gain(without_power(recipe)))
     known = baseline in others and baseline != label
     return Cell(label, recipe, baseline if known else None, _published(recipe))
 
 
 def _published(recipe: Recipe) -> dict[str, float]:
     """What the paper prints for a run with clean boxes and all images."""
-    unusual = recipe.alpha_schedule is not None or gain_factor(recipe) != 1
-    if unusual or recipe.noise or recipe.subset < 1:
+    usual = is_steady(recipe) and gain_factor(recipe) == 1
+    if not usual or recipe.noise or recipe.subset < 1:
         return {}
     return published_scores(recipe.detector, loss_key(recipe.loss)) or {}
 
@@ -134,4 +138,5 @@ def _order(recipe: Recipe) -> tuple[object, ...]:
     place = KINDS.index(loss.kind) if loss.kind in KINDS else len(KINDS)
     powers = loss.alpha, -1.0 if loss.penalty_alpha is None else loss.penalty_alpha
     schedule = str(recipe.alpha_schedule or "")
-    return place, loss.kind, loss.modifiers, *powers, schedule, gain_factor(recipe), recipe.seed
+    gains = gain_factor(recipe), recipe.final_box_gain or 0.0
+    return place, loss.kind, loss.modifiers, *powers, schedule, *gains, recipe.seed

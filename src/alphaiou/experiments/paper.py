@@ -28,6 +28,7 @@ from alphaiou.experiments.published import (
     as_fractions,
     loss_key,
 )
+from alphaiou.experiments.recipes import gain_name, is_steady
 from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import Recipe
@@ -44,20 +45,26 @@ BENCHMARK_NAMES = {VOC: "VOC", COCO: "COCO"}
 NOISY_BOXES = "noisy-boxes"
 #: What is said of a run whose objectness learns the powered and penalised IoU.
 SIMILARITY = "objectness as the loss"
-Candidate = tuple[str, float, dict[str, Any]]
+TO_THREE, TO_FIVE = ({"alpha_schedule": AlphaSchedule(1.0, end)} for end in (POWER, 5.0))
+Candidate = tuple[str, float, Mapping[str, Any]]
 #: Of the grid ``beyond``: losses, times the gain, what else is changed. The likeliest come first,
 #: as a grid is run in order for as long as there is time. With a larger gain as with a larger α
-#: AP50 is lower and the loss of the classes ends higher; so α grows late, or the gain is smaller.
+#: AP50 is lower and the loss of the classes ends higher; so α grows late, or the gain does, which
+#: also tells what of a rising α is the rise and what the power, or the gain is smaller.
 CANDIDATES: tuple[Candidate, ...] = (
-    ("iou", 1.0, {"alpha_schedule": AlphaSchedule(1.0, 5.0)}),
-    ("iou", 1.0, {"alpha_schedule": AlphaSchedule(1.0, POWER)}),
-    ("iou", 1.5, {"alpha_schedule": AlphaSchedule(1.0, POWER)}),
+    ("iou", 1.0, TO_FIVE),
+    ("iou", 1.0, TO_THREE),
+    ("iou", 1.5, TO_THREE),
     ("iou:5", 0.75, {}),
     ("iou", 0.75, {"alpha_schedule": AlphaSchedule(1.0, 10.0)}),
-    ("diou", 1.0, {"alpha_schedule": AlphaSchedule(1.0, 5.0)}),
+    ("diou", 1.0, TO_FIVE),
+    ("diou", 1.0, TO_FIVE | {"final_box_gain": 2 * Recipe.box_gain}),
+    ("iou", 1.0, {"final_box_gain": 3 * Recipe.box_gain}),
+    ("iou", 1.0, TO_THREE | {"final_box_gain": 2 * Recipe.box_gain}),
+    ("diou", 1.5, TO_FIVE),
     ("iou:2", 1.5, {}),
     ("iou:10", 0.5, {}),
-    ("iou", 2.0, {"alpha_schedule": AlphaSchedule(1.0, POWER)}),
+    ("iou", 2.0, TO_THREE),
     ("iou:3", 1.0, {"alpha_schedule": AlphaSchedule(POWER, 1.0)}),
     ("iou:3", 1.0, {"objectness": "similarity"}),
     *((f"{name}:3", 1.0, {}) for name in ("iou", "diou", "ciou", "eiou", "iou+wise_v3")),
@@ -313,13 +320,14 @@ def _gain_cells(plain: Recipe, gains: Sequence[float]) -> tuple[Cell, ...]:
 def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
     """A row at so many times the box gain."""
     noise = f", η={recipe.noise:g}" if recipe.noise else ""
-    label = f"{recipe.loss_name}{noise}, gain ×{gain:g}"
+    own = replace(recipe, box_gain=gain * recipe.box_gain)
+    label = f"{recipe.loss_name}{noise}, gain {gain_name(own)}"
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
-    is_published = gain == 1 and recipe.alpha_schedule is None and not noise
+    is_published = gain == 1 and is_steady(recipe) and not noise
     return Cell(
         label,
-        replace(recipe, box_gain=gain * recipe.box_gain),
+        own,
         baseline if label != baseline else None,
         _row(TABLE_1_VOC["yolov5s"], recipe.loss) if is_published else {},
     )

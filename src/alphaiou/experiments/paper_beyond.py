@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from alphaiou.experiments.paper_best import CHOSEN_BY, level
 from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.recipes import is_steady
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import PairedChange, paired_change, seeds_word
 from alphaiou.losses.spec import LossSpec
@@ -63,7 +64,7 @@ def _best(found: Sequence[CellRuns]) -> CellRuns | None:
 
 
 def _is_plain(recipe: Recipe) -> bool:
-    return recipe.loss == LossSpec("iou") and recipe.alpha_schedule is None
+    return recipe.loss == LossSpec("iou") and is_steady(recipe)
 
 
 def _changes(own: CellRuns, best: CellRuns) -> Changes:

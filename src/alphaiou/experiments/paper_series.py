@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
-from alphaiou.experiments.recipes import gain_factor, usual_box_gain
+from alphaiou.experiments.recipes import at_usual_gain, gain_factor, gain_name
 from alphaiou.experiments.statistics import bootstrap_mean
 from alphaiou.training.recipe import Recipe
 
@@ -53,7 +53,7 @@ SWEEPS = (
         "gain",
         "box gain, times the usual",
         gain_factor,
-        lambda r: replace(r, box_gain=usual_box_gain(r)),
+        at_usual_gain,
     ),
     Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),
     Sweep(
@@ -96,8 +96,9 @@ def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, 
 
 
 def _has_place(recipe: Recipe, sweep: Sweep) -> bool:
-    """Whether a run has one value of what is varied, which an α that moves is not."""
-    return sweep.name != "alpha" or recipe.alpha_schedule is None
+    """Whether a run has one value of what is varied, which an α or a gain that moves is not."""
+    moving = {"alpha": recipe.alpha_schedule, "gain": recipe.final_box_gain}
+    return moving.get(sweep.name) is None
 
 
 def curves(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
@@ -142,7 +143,7 @@ def _scored(run: RunRecord, score: str) -> dict[float, float]:
 def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[list[Recipe]]:
     lines: dict[Recipe, list[Recipe]] = {}
     for own in cells.values():
-        if own.runs:
+        if own.runs and _has_place(own.cell.recipe, sweep):
             lines.setdefault(sweep.rest(own.cell.recipe), []).append(own.cell.recipe)
     return list(lines.values())
 
@@ -158,7 +159,7 @@ _PARTS: tuple[Callable[[Recipe], str], ...] = (
     lambda r: r.data.path,
     lambda r: f"noise {r.noise:g}" if r.noise else "clean",
     lambda r: f"{r.subset:.0%} of the images" if r.subset < 1 else "all images",
-    lambda r: f"gain ×{gain_factor(r):g}",
+    lambda r: f"gain {gain_name(r)}",
     lambda r: f"objectness {r.objectness}",
     lambda r: f"{r.epochs} epochs",
 )

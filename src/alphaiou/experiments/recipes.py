@@ -192,6 +192,16 @@ def usual_box_gain(recipe: Recipe) -> float:
     return own().box_gain
 
 
+def at_usual_gain(recipe: Recipe) -> Recipe:
+    """A recipe with the box gain that is usual for its detector, from beginning to end."""
+    return replace(recipe, box_gain=usual_box_gain(recipe), final_box_gain=None)
+
+
+def is_steady(recipe: Recipe) -> bool:
+    """Whether neither α nor the box gain moves during the training."""
+    return recipe.alpha_schedule is None and recipe.final_box_gain is None
+
+
 def without_power(recipe: Recipe) -> Recipe:
     """A recipe with its loss as that was first published.
 
@@ -211,3 +221,16 @@ def gain_factor(recipe: Recipe) -> float:
         0.5
     """
     return round(recipe.box_gain / usual_box_gain(recipe), 6)
+
+
+def gain_name(recipe: Recipe) -> str:
+    """The box gain, times the usual one, as tables name it.
+
+    Examples:
+        >>> gain_name(paper()), gain_name(replace(paper(), final_box_gain=0.1))
+        ('×1', '×1→2')
+    """
+    start = f"×{gain_factor(recipe):g}"
+    if recipe.final_box_gain is None:
+        return start
+    return f"{start}→{gain_factor(replace(recipe, box_gain=recipe.final_box_gain)):g}"

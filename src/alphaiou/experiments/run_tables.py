@@ -21,7 +21,7 @@ from alphaiou.experiments.paper_tables import (
     seeds_note,
     table_row,
 )
-from alphaiou.experiments.recipes import gain_factor
+from alphaiou.experiments.recipes import gain_factor, is_steady
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 from alphaiou.training.recipe import Recipe, recipe_from
@@ -50,15 +50,19 @@ def runs_table(record: Record, *, detector: str, epochs: int) -> str:
 def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     """The losses of Table 1 at the paper's gain and at their best one, and what α adds at these.
 
+    A cell with fewer seeds than others is not one of them yet.
+
     Args:
         record: A folder of runs, as ``read_record`` gives it.
         detector: Its name in recipes.
         epochs: How long it was trained.
     """
     found = _plain_cells(record, detector, epochs)
-    cells = {label: own for label, own in found.items() if _is_headline(own)}
-    if not cells:
+    losses = {label: own for label, own in found.items() if _is_headline(own)}
+    if not losses:
         return NOTHING
+    seeds = max(len(own.runs) for own in losses.values())
+    cells = {label: own for label, own in losses.items() if len(own.runs) == seeds}
     best = [at_best_gain(line) for line in by_loss(cells).values()]
     usual = [own for own in cells.values() if gain_factor(own.cell.recipe) == 1]
     rows = _rows({label: own for label, own in cells.items() if own in (*usual, *best)})
@@ -73,7 +77,7 @@ def _plain_cells(record: Record, detector: str, epochs: int) -> Mapping[str, Cel
 
 def _is_headline(own: CellRuns) -> bool:
     recipe = own.cell.recipe
-    return recipe.loss in HEADLINE_LOSSES and recipe.alpha_schedule is None
+    return recipe.loss in HEADLINE_LOSSES and is_steady(recipe)
 
 
 def detector_runs(record: Record, *, detector: str) -> str:

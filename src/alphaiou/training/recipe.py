@@ -73,6 +73,7 @@ class Recipe:
         seed: Decides the weights at the start, the order, the augmentation, noise and subset.
         box_gain: How much the box loss counts; usually 10 in Faster R-CNN (1 for l1 and
             smooth_l1), 2 in DETR.
+        final_box_gain: How much it counts at the end, where that moves evenly during the training.
         objectness_gain: How much the objectness loss of YOLOv5 counts.
         class_gain: How much the class loss of YOLOv5 counts.
         objectness: What the objectness of a positive of YOLOv5 learns: iou or similarity.
@@ -107,6 +108,7 @@ class Recipe:
     epochs: int = 300
     seed: int = 0
     box_gain: float = 0.05
+    final_box_gain: float | None = None
     objectness_gain: float = 1.0
     class_gain: float = 0.5
     objectness: Objectness = "iou"
@@ -133,10 +135,9 @@ class Recipe:
         for name in ("rpn_loss", "match_loss"):
             if getattr(self, name) is not None:
                 _check_loss(name, getattr(self, name), self.detector)
-        for name in ("box_gain", "objectness_gain", "class_gain"):
-            check_number(name, getattr(self, name))
-        if self.backbone_lr_scale is not None:
-            check_number("backbone_lr_scale", self.backbone_lr_scale)
+        for name in _POSITIVE:
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
@@ -214,6 +215,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "norm": get_args(Norm),
     "rule": tuple(RULES),
 }
+
+_POSITIVE = ("box_gain", "final_box_gain", "objectness_gain", "class_gain", "backbone_lr_scale")
 
 _LEAST = {"image_size": 1, "batch_size": 1, "epochs": 1, "seed": 0, "evaluate_every": 0}
 

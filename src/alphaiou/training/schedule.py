@@ -1,4 +1,4 @@
-"""What changes from step to step: learning rates, momentum, the moving average, α."""
+"""What changes from step to step: learning rates, momentum, the moving average, α, the gain."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from alphaiou.training.recipe import Optimisation, Recipe
 
 
 class Rates(NamedTuple):
-    """The numbers of one step."""
+    """The numbers of one step; ``box_growth`` is what the box gain has become, times the first."""
 
     lr: float
     bias_lr: float
     momentum: float
     ema_decay: float
     alpha: float
+    box_growth: float
 
 
 def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
@@ -35,12 +36,14 @@ def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
     warm = min(1.0, step / warmup_length(steps_per_epoch, how))
     progress = step / max(1, steps_per_epoch * recipe.epochs - 1)
     alpha = recipe.alpha_schedule(progress) if recipe.alpha_schedule else recipe.loss.alpha
+    final_gain = recipe.box_gain if recipe.final_box_gain is None else recipe.final_box_gain
     return Rates(
         lr=between(0.0, lr, warm),
         bias_lr=between(how.warmup_bias_lr, lr, warm),
         momentum=between(how.warmup_momentum, how.momentum, warm),
         ema_decay=how.ema_decay * (1.0 - math.exp(-(step + 1) / how.ema_growth)),
         alpha=alpha,
+        box_growth=between(1.0, final_gain / recipe.box_gain, progress),
     )
 
 
@@ -72,7 +75,7 @@ def between(start: float, end: float, share: float) -> float:
     return start + (end - start) * share
 
 
-def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 5"]:
+def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 6"]:
     """The rates of every step: a captured step looks its own up, without a word from the host."""
     steps = range(steps_per_epoch * recipe.epochs)
     return torch.tensor([rates(step, steps_per_epoch, recipe) for step in steps])

@@ -117,6 +117,7 @@ class TrainingStep:
         # Shapes never change, so it pays that cuDNN tries its algorithms.
         torch.backends.cudnn.benchmark = device.type == "cuda"
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
+        self.part_growth = torch.ones(len(detector.loss_names), device=device)
         self.capture = options.capture and detector.capturable
         self.graph: torch.cuda.CUDAGraph | None = None
 
@@ -190,16 +191,18 @@ class TrainingStep:
         # Casts that outlive the step would go stale in a recorded one.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
             losses = functional_call(self.detector, self.weights.by_name, (images, targets))
-        parts = torch.stack(list(losses.values()))
+        parts = torch.stack(list(losses.values())) * self.part_growth
         pieces = self.recipe.optimisation.accumulate
         return parts if self.detector.sums_over_images else parts / pieces
 
     def _step(self, pieces: list[Batch]) -> None:
         # A plain index would ask the host for the number.
         row = self.rates.index_select(0, self.number[None])[0]
-        lr, bias_lr, momentum, decay, alpha = row.unbind()
+        lr, bias_lr, momentum, decay, alpha, box_growth = row.unbind()
         for scheduled in self.alphas:
             scheduled.copy_(alpha)
+        if self.recipe.final_box_gain is not None:
+            self.part_growth[self.detector.loss_names.index("box")].copy_(box_growth)
         parts = self._accumulate(pieces)
         self.processes.average(self.gradient)
         if self.recipe.precision == "fp16":
