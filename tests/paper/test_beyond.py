@@ -146,6 +146,6 @@ def test_a_gain_that_moves_is_a_candidate_and_has_no_place_on_an_axis_of_gains()
 def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():
     found = records(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62})
     table = paper_table(GRID, found)
-    assert table.verdicts()[1] == f"{ASKED}α-EIoU (α=3), gain ×1."
-    assert not any("Best against best" in sentence for sentence in table.verdicts())
+    assert table.sentences[1] == f"{ASKED}α-EIoU (α=3), gain ×1."
+    assert not any("Best against best" in sentence for sentence in table.sentences)
     assert {row.baseline for row in table.rows if row.changes} == {"IoU, gain ×2"}

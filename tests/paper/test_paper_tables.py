@@ -14,6 +14,7 @@ import pytest
 
 from alphaiou.experiments.findings import findings
 from alphaiou.experiments.paper import paper_grids
+from alphaiou.experiments.paper_best import best_against_best
 from alphaiou.experiments.paper_exports import table_csv, table_latex, table_markdown, table_text
 from alphaiou.experiments.paper_records import (
     RecordError,
@@ -24,7 +25,7 @@ from alphaiou.experiments.paper_records import (
     with_found_seeds,
 )
 from alphaiou.experiments.paper_scales import quick_scale
-from alphaiou.experiments.paper_tables import paper_table, table_lines
+from alphaiou.experiments.paper_tables import HEADLINES, paper_table, table_lines, verdicts
 from alphaiou.experiments.recipes import voc320
 from alphaiou.experiments.render import rendered
 from alphaiou.losses.spec import LossSpec
@@ -173,7 +174,7 @@ def test_one_seed_has_no_interval_and_says_so():
     table = paper_table(grid, records_of(grid))
     assert all(re.fullmatch(r"[+-]\d+\.\d\d%°", text) for text in table_lines(table)[3].cells)
     assert "one seed each" in table.notes[0]
-    assert table.verdicts() == []
+    assert table.sentences == ()
 
 
 def test_markdown_has_the_paper_beside_and_says_what_differs():
@@ -241,7 +242,7 @@ def test_best_against_best_takes_each_loss_at_its_own_gain():
     for own, recipe in grid.recipes():
         level = LEVELS[own.label] + 0.001 * recipe.seed
         records[recipe_hash(recipe)] = made_record(recipe, level)
-    how, *sentences = paper_table(grid, records).best
+    how, *sentences = best_against_best(grid_scores(grid, records), HEADLINES)
     assert "IoU ×2 of ×0.5, ×1, ×2, ×3; α-IoU (α=3) ×1 of ×0.5, ×1, ×2, ×3" in how
     assert sentences[0] == (
         "α-IoU (α=3) at its best gain is better than IoU at its own at AP50 by 1.00 points "
@@ -265,7 +266,7 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
     }
     assert {own.label for own in grid.cells} == set(levels)
     found = {recipe_hash(r): made_record(r, levels[own.label]) for own, r in grid.recipes()}
-    how, first, second, *_ = paper_table(grid, found).best
+    how, first, second, *_ = best_against_best(grid_scores(grid, found), HEADLINES)
     assert how.endswith(
         ": DIoU ×1 of ×1, ×2; α-DIoU (α=3) ×2 of ×1, ×2; "
         "IoU, η=0.3, ×2 of ×1, ×2; α-IoU (α=3), η=0.3, ×1 of ×1, ×2."
@@ -280,7 +281,7 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
 
 def test_nothing_is_best_where_no_gain_is_varied():
     grid = table1()
-    assert paper_table(grid, records_of(grid)).best == ()
+    assert best_against_best(grid_scores(grid, records_of(grid)), HEADLINES) == []
 
 
 def test_seeds_are_those_that_were_run():
@@ -354,7 +355,7 @@ def test_many_comparisons_are_summed_up():
         "Better: power 2 +10.00; power 5 +5.00. Worse: power 3 -10.00. Not decided: power 4 +2.00."
     )
     table = paper_table(grid, records)
-    assert table.verdicts()[0] == f"AP50, points against base. {sides}"
+    assert table.sentences[0] == f"AP50, points against base. {sides}"
     *rows, last = table.rows
-    mixed = replace(table, rows=(*rows, replace(last, baseline="another")))
-    assert mixed.verdicts()[0] == f"AP50, points against the compared row. {sides}"
+    mixed = verdicts([*rows, replace(last, baseline="another")], table.columns)
+    assert mixed[0] == f"AP50, points against the compared row. {sides}"

@@ -119,7 +119,6 @@ def _sections(
         table = paper_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
-        sentences = table.verdicts()
         sweeps = sweeps_of(grid_scores(grid, records)) if drawn and grid.name in DRAWN else []
         text = [
             f"{level} {table.title}",
@@ -127,7 +126,7 @@ def _sections(
             markdown_lines(table),
             *(f"![{table.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps),
         ]
-        parts.append("\n\n".join([*text, *_listed(sentences)]))
+        parts.append("\n\n".join([*text, *_listed(table.sentences)]))
     return parts
 
 

@@ -25,8 +25,8 @@ def table_text(table: PaperTable, how: TableFormat = "md") -> str:
 
 
 def table_markdown(table: PaperTable) -> str:
-    """The table as Markdown, with its title, its verdicts and its notes."""
-    lists = ["\n".join(f"- {line}" for line in lines) for lines in (table.verdicts(), table.notes)]
+    """The table as Markdown, with its title, its sentences and its notes."""
+    lists = ["\n".join(f"- {line}" for line in lines) for lines in (table.sentences, table.notes)]
     return "\n\n".join((f"### {table.title}", markdown_lines(table), *filter(None, lists))) + "\n"
 
 

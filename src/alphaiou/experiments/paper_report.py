@@ -139,7 +139,7 @@ def _section(
         "section",
         heading,
         _table(table),
-        _sentences(table.verdicts()),
+        _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
         _charts(cells, paths),
         _gallery(grid, cells, paths),

@@ -82,7 +82,7 @@ class PaperTable:
         columns: The scores that it has.
         rows: Its cells.
         notes: What has to be known about it, in sentences.
-        best: What is left of it with the best gain for each loss, in sentences.
+        sentences: What the seeds decide.
     """
 
     name: str
@@ -90,25 +90,7 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...]
-    best: tuple[str, ...] = ()
-
-    def verdicts(self) -> list[str]:
-        """What the seeds decide: a sentence a comparison, or a summary a score if they are many.
-
-        Comparisons of one seed decide nothing and are left out; best gains come last.
-        """
-        if self.name == BEYOND:  # where these sentences are on every comparison
-            return list(self.best)
-        compared = [row for row in self.rows if any(c.seeds > 1 for c in row.changes.values())]
-        columns = [column for column in HEADLINES if column in self.columns]
-        if len(compared) > MOST_SENTENCES:
-            return [*(_summary(compared, column) for column in columns), *self.best]
-        sentences = [
-            verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
-            for column in columns
-            for row in compared
-        ]
-        return [*sentences, *self.best]
+    sentences: tuple[str, ...] = ()
 
 
 def paper_table(
@@ -123,14 +105,29 @@ def paper_table(
     """
     found = grid_scores(grid, records)
     shown = tuple(columns) or _columns(grid.cells)
-    if grid.name == BEYOND:
+    searched = grid.name == BEYOND
+    if searched:
         found = against_best(found)
-        best = beyond_sentences(found)
-    else:
-        best = best_against_best(found, HEADLINES)
     rows = tuple(table_row(found, label, shown) for label in found)
-    notes = _notes(grid, found, rows)
-    return PaperTable(grid.name, grid.title, shown, rows, notes, tuple(best))
+    compared = [*verdicts(rows, shown), *best_against_best(found, HEADLINES)]
+    sentences = tuple(beyond_sentences(found) if searched else compared)
+    return PaperTable(grid.name, grid.title, shown, rows, _notes(grid, found, rows), sentences)
+
+
+def verdicts(rows: Iterable[TableRow], columns: Sequence[str]) -> list[str]:
+    """What the seeds decide: a sentence a comparison, or a summary a score if they are many.
+
+    Comparisons of one seed decide nothing and are left out.
+    """
+    compared = [row for row in rows if any(c.seeds > 1 for c in row.changes.values())]
+    headlines = [column for column in HEADLINES if column in columns]
+    if len(compared) > MOST_SENTENCES:
+        return [_summary(compared, column) for column in headlines]
+    return [
+        verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
+        for column in headlines
+        for row in compared
+    ]
 
 
 @dataclass(frozen=True)
