@@ -118,7 +118,7 @@ def test_one_seed_decides_nothing():
     alone = {recipe_hash(recipe): made_record(recipe, 0.7)}
     _, conclusion, end = beyond_sentences(grid_scores(GRID, records(PLAIN) | alone))
     assert conclusion.endswith("none of the 1 that were run.")
-    assert end.endswith(": undecided at all thresholds; mAP75:95 +75.88%, AP95 +75.88%; one seed.")
+    assert end.endswith(": above at all thresholds; mAP75:95 +75.88%, AP95 +75.88%; one seed.")
     assert beyond_sentences(own) == [], "there is no candidate"
     assert beyond_sentences(grid_scores(GRID, alone)) == [], "there is nothing to beat"
 

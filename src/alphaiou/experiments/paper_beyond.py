@@ -98,16 +98,24 @@ def _is_better(change: PairedChange) -> bool:
 
 
 def _end(label: str, changes: Changes) -> str:
-    """Where a candidate ends, in a sentence."""
+    """Where a candidate ends, in a sentence; one seed has sides too, but decides nothing."""
     if not changes:
         return f"{label}: no seed in common with it."
-    sides: dict[str, list[str]] = {"better": [], "worse": [], "undecided": []}
-    for column in THRESHOLDS:
-        side = "better" if changes[column].difference > 0 else "worse"
-        sides[side if changes[column].decided else "undecided"].append(column_title(column))
+    seeds = changes[THRESHOLDS[0]].seeds
+    sides: dict[str, list[str]] = {}
+    for side in ("above", "below") if seeds == 1 else ("better", "worse", "undecided"):
+        sides[side] = [column_title(c) for c in THRESHOLDS if _side(changes[c]) == side]
     where = ", ".join(f"{side} at {_places(own)}" for side, own in sides.items() if own)
     sizes = ", ".join(f"{column_title(c)} {_size(changes[c])}" for c in WANTED)
-    return f"{label}: {where}; {sizes}; {seeds_word(changes[THRESHOLDS[0]].seeds)}."
+    return f"{label}: {where}; {sizes}; {seeds_word(seeds)}."
+
+
+def _side(change: PairedChange) -> str:
+    if change.seeds == 1:
+        return "above" if change.difference > 0 else "below"
+    if not change.decided:
+        return "undecided"
+    return "better" if change.difference > 0 else "worse"
 
 
 def _places(titles: Sequence[str]) -> str:
