@@ -1,8 +1,11 @@
 import os
 import tempfile
 
+import pytest
 import torch
 from hypothesis import settings
+
+from tests.browser import CHROMIUM, Browser
 
 # Two workers share two cores: one thread each, and the same examples on every run.
 torch.set_num_threads(1)
@@ -11,3 +14,13 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("ALPHAIOU_CACHE", tempfile.mkdtemp(prefix="alphaiou-tests-"))
 settings.register_profile("suite", deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium, where there is one."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium to show the page in")
+    browser = Browser(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()

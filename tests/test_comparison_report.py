@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,7 +24,6 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import Recipe
 
 VOID = {"meta", "link", "br", "img", "input"}
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def made_run(folder: Path, loss: str, scores: list[float | None], label: str = "star"):
@@ -197,23 +194,11 @@ def test_attributes_are_escaped():
     assert tag("p", class_='"><script>') == '<p class="&quot;&gt;&lt;script&gt;"></p>'
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium to draw the page with")
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (390, True)])
-def test_a_browser_draws_it_without_a_scroll_bar_across(runs, tmp_path, width, dark):
-    """Measured by the page itself, which writes its width where the test can read it."""
-    page = comparison_page(runs)
-    measure = (
-        "<script>document.title = [document.documentElement.scrollWidth, innerWidth, "
-        "getComputedStyle(document.body).backgroundColor].join('|')</script></body>"
-    )
+def test_a_browser_draws_it_without_a_scroll_bar_across(browser, runs, tmp_path, width, dark):
     path = tmp_path / "page.html"
-    path.write_text(page.replace("</body>", measure), encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    command += [f"--window-size={width},900", f"--user-data-dir={tmp_path / 'profile'}"]
-    command += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    title = re.search(r"<title>(.*?)</title>", done.stdout)[1]
-    page_width, window_width, ground = title.split("|")
-    assert int(page_width) <= int(window_width)
-    brightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
-    assert brightness < 80 if dark else brightness > 200
+    path.write_text(comparison_page(runs), encoding="utf-8")
+    browser.show(path, width=width, dark=dark)
+    assert browser.page_width() <= width
+    assert browser.brightness() < 80 if dark else browser.brightness() > 200
+    assert browser.errors == []

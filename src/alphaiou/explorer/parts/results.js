@@ -14,9 +14,9 @@ const COLOURS = 7;
 const scoreText = (share) => (100 * share).toFixed(2);
 const signed = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(2)}`;
 
-/** A change with its interval where several seeds give one. */
+/** A change, and below it the interval where several seeds give one. */
 const changeText = ({ mean, low, high }) =>
-  signed(mean) + (low === null ? "" : ` (${signed(low)} to ${signed(high)})`);
+  signed(mean) + (low === null ? "" : `\n${signed(low)} to ${signed(high)}`);
 
 /** A colour of its own for each line, and dashes once the colours are used up. */
 const seriesStyle = (i) => `s${i % COLOURS}${i < COLOURS ? "" : " dashed"}`;
@@ -37,7 +37,7 @@ function drawResults() {
 function seedText(runs) {
   const seeds = runs.map((run) => run.seeds);
   const one = "One seed gives no interval, and decides nothing small.";
-  const several = "In brackets: 95% intervals of the mean change (Student's t over the seeds).";
+  const several = "Below a change: its 95% interval (Student's t over the seeds).";
   const said = [Math.max(...seeds) > 1 && several, Math.min(...seeds) === 1 && one];
   return said.filter(Boolean).join(" ");
 }

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,18 @@ class Browser:
         )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def page_width(self) -> int:
+        """How wide the page is; wider than what was asked for, it is scrolled across.
+
+        `innerWidth` does not tell: on a phone it grows with the page.
+        """
+        return self.evaluate("document.documentElement.scrollWidth")
+
+    def brightness(self) -> float:
+        """Of the ground of the page, from 0 to 255."""
+        ground = self.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
 
     def press(self, key: str, *, shift: bool = False) -> None:
         """Press and release a key where the focus is."""
