@@ -262,6 +262,7 @@ def test_what_is_compiled_serves_for_any_gains():
         found.append(compiled(outputs, targets, ANCHOR_SIZES, STRIDES))
         torch.testing.assert_close(found[-1], loss(outputs, targets, ANCHOR_SIZES, STRIDES))
     assert compiler.frame_count == 1
+    assert loss.state_dict() == {}, "gains are no weights"
     assert found[1]["box"] == pytest.approx(2 * found[0]["box"].item())
 
 
