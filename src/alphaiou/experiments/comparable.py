@@ -95,8 +95,8 @@ def run_label(recipe: Recipe) -> str:
         >>> run_label(Recipe(box_gain=0.1))
         'α-IoU (α=3), box gain ×2'
     """
-    usual = at_usual_gain(recipe) == recipe
-    return recipe.loss_name if usual else f"{recipe.loss_name}, box gain {gain_name(recipe)}"
+    gain = gain_name(recipe)
+    return recipe.loss_name if gain == "×1" else f"{recipe.loss_name}, box gain {gain}"
 
 
 def _setting(recipe: Recipe) -> Recipe:

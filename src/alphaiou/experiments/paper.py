@@ -49,8 +49,8 @@ TO_THREE, TO_FIVE = ({"alpha_schedule": AlphaSchedule(1.0, end)} for end in (POW
 Candidate = tuple[str, float, Mapping[str, Any]]
 #: Of the grid ``beyond``: losses, times the gain, what else is changed. The likeliest come first,
 #: as a grid is run in order for as long as there is time. With a larger gain as with a larger α
-#: AP50 is lower and the loss of the classes ends higher; so α grows late, or the gain does, which
-#: also tells what of a rising α is the rise and what the power, or the gain is smaller.
+#: AP50 is lower and the loss of the classes ends higher; so either grows late, or α goes with a
+#: smaller gain. IoU with a gain that grows is the control: what the rise does without a power.
 CANDIDATES: tuple[Candidate, ...] = (
     ("iou", 1.0, TO_FIVE),
     ("iou", 1.0, TO_THREE),

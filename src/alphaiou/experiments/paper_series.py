@@ -49,12 +49,7 @@ SWEEPS = (
     Sweep(
         "alpha", "α", lambda r: r.loss.alpha, lambda r: replace(r, loss=replace(r.loss, alpha=1.0))
     ),
-    Sweep(
-        "gain",
-        "box gain, times the usual",
-        gain_factor,
-        at_usual_gain,
-    ),
+    Sweep("gain", "box gain, times the usual", gain_factor, at_usual_gain),
     Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),
     Sweep(
         "subset",

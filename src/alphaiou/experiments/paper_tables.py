@@ -109,9 +109,13 @@ def paper_table(
     if searched:
         found = against_best(found)
     rows = tuple(table_row(found, label, shown) for label in found)
-    compared = [*verdicts(rows, shown), *best_against_best(found, HEADLINES)]
-    sentences = tuple(beyond_sentences(found) if searched else compared)
-    return PaperTable(grid.name, grid.title, shown, rows, _notes(grid, found, rows), sentences)
+    sentences = (
+        beyond_sentences(found)
+        if searched
+        else [*verdicts(rows, shown), *best_against_best(found, HEADLINES)]
+    )
+    notes = _notes(grid, found, rows)
+    return PaperTable(grid.name, grid.title, shown, rows, notes, tuple(sentences))
 
 
 def verdicts(rows: Iterable[TableRow], columns: Sequence[str]) -> list[str]:
