@@ -12,6 +12,7 @@ from alphaiou.data.problems import DataError
 from alphaiou.data.shapes import shapes_index
 from alphaiou.data.voc import write_voc
 from alphaiou.data.yolo import write_yolo
+from alphaiou.training.fit import Execution, fit
 from alphaiou.training.recipe import DataRecipe, Recipe
 from alphaiou.training.sets import hold_out, run_sets, training_index
 from alphaiou.training.settle import settle_splits
@@ -138,6 +139,59 @@ def test_splits_of_other_classes_are_refused(tmp_path):
     recipe = tiny_recipe(str(tmp_path / "set"), data={"val": "val"})
     with pytest.raises(DataError, match="classes of 'val' are not those of 'train'"):
         run_sets(recipe)
+
+
+def lacking(folder, lost, kind="missing"):
+    """A set of twenty training images and three for val, without some of the former."""
+    for split, length in (("train", 20), ("val", 3)):
+        write_coco(shapes_index(split, size=64, length=length), folder, images="copy")
+    content = json.loads((folder / "annotations/train.json").read_text())
+    for image in content["images"][:lost]:
+        path = next(folder.rglob(image["file_name"]))
+        if kind == "missing":
+            path.unlink()
+        else:  # the header stays: only decoding shows it
+            path.write_bytes(path.read_bytes()[:-40])
+    return tiny_recipe(str(folder), data={"val": "val"})
+
+
+def test_a_set_that_lacks_many_images_is_refused_and_names_one(tmp_path):
+    recipe = lacking(tmp_path / "set", 2)
+    with pytest.raises(DataError, match=r"2 of the 20 images of split 'train' cannot be used, "):
+        run_sets(recipe, 0.05)
+    assert len(run_sets(recipe, 0.1).train) == 18
+    assert len(run_sets(recipe).train) == 18  # a finished run is looked at on what there is
+    assert len(run_sets(lacking(tmp_path / "one", 1), 0.05).train) == 19
+
+
+def test_images_that_are_missing_where_a_run_is_scored_count_too(tmp_path):
+    recipe = lacking(tmp_path / "set", 2)
+    turned = replace(recipe.data, train="val", val="train")
+    with pytest.raises(DataError, match="2 of the 20 images of split 'train' cannot be used"):
+        run_sets(replace(recipe, data=turned), 0.05)
+
+
+def test_an_image_listed_twice_is_not_missing(tmp_path):
+    data = written(tmp_path / "set", "voc", "train")
+    (listed,) = (tmp_path / "set").rglob("ImageSets/Main/train.txt")
+    listed.write_text(2 * listed.read_text())
+    recipe = tiny_recipe(data.path)
+    sets = run_sets(replace(recipe, data=settle_splits(data)), 0.0)
+    assert "3 images left out (3 image-duplicate)" in "".join(sets.notes)
+
+
+@pytest.mark.parametrize("kind", ["missing", "cut off"])
+def test_a_training_refuses_unless_told(tmp_path, kind):
+    recipe = lacking(tmp_path / "set", 2, kind)
+    with pytest.raises(DataError, match=r"2 of the 20 images of split 'train'.*--missing 1"):
+        fit(recipe, tmp_path / "runs", execution=Execution(device="cpu"))
+    record = fit(recipe, tmp_path / "runs", execution=Execution(device="cpu", missing=0.1))
+    assert any("2 images left out" in note for note in record["notes"])
+
+
+def test_a_share_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="missing must be from 0 to 1, got 5"):
+        Execution(missing=5)
 
 
 def test_a_real_devkit():

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from alphaiou.cli.missing import Missing, check_missing
+from alphaiou.data.problems import MISSING
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -56,6 +59,8 @@ class Compare:
     batch_size: int = 16
     """Images a step."""
 
+    missing: Missing = MISSING
+
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
 
@@ -72,6 +77,7 @@ def run_compare(command: Compare) -> int:
     from alphaiou.training.fit import Execution
     from alphaiou.training.processes import device_kind
 
+    execution = Execution(device=command.device, missing=check_missing(command.missing))
     recipes = _recipes(command)
     command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
     console = Console()
@@ -80,7 +86,7 @@ def run_compare(command: Compare) -> int:
         runs = run_comparison(
             recipes,
             command.out,
-            execution=Execution(device=command.device),
+            execution=execution,
             report=progress.report_of,
             side_by_side=True,
         )

@@ -94,6 +94,7 @@ def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs to
 
 def _execution(command: Train) -> Execution:
     from alphaiou.cli import UsageError
+    from alphaiou.cli.missing import check_missing
     from alphaiou.training.fit import Execution
     from alphaiou.training.processes import device_kind
     from alphaiou.training.step import StepOptions
@@ -113,6 +114,7 @@ def _execution(command: Train) -> Execution:
         devices=command.devices,
         nodes=command.nodes,
         workers=command.workers,
+        missing=check_missing(command.missing),
         step=chosen if command.no_compile or command.no_graph else None,
     )
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
 
+from alphaiou.cli.missing import Missing
 from alphaiou.cli.predict import Workers
+from alphaiou.data.problems import MISSING
 from alphaiou.experiments.recipes import RECIPES, paper
 from alphaiou.training.recipe import Recipe
 
@@ -92,6 +94,8 @@ class Train:
 
     workers: Workers = None
     """Processes that decode images."""
+
+    missing: Missing = MISSING
 
     no_compile: bool = False
     """Do not compile the kernels of a step (a GPU only)."""

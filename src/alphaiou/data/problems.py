@@ -10,6 +10,9 @@ from alphaiou.errors import AlphaIoUError
 #: What reading did about a problem.
 Effect = Literal["kept", "box left out", "image left out", "file left out"]
 
+#: The largest share of the images of a split that a training does without, unless told.
+MISSING = 0.05
+
 
 @dataclass(frozen=True, order=True)
 class Problem:

@@ -17,13 +17,13 @@ from alphaiou.data.cache_memory import TooLargeError
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.derived import fingerprint
 from alphaiou.data.index import DetectionIndex
-from alphaiou.data.problems import left_out
+from alphaiou.data.problems import MISSING, left_out
 from alphaiou.data.stream import StreamedImages
 from alphaiou.detectors import Detector
 from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.sets import RunSets, run_sets
+from alphaiou.training.sets import RunSets, check_whole, run_sets
 from alphaiou.training.step import StepOptions, TrainingStep
 from alphaiou.training.weights import fresh_detector
 
@@ -43,6 +43,8 @@ class Execution:
         workers: Processes that decode images.
         images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
             decoded whenever they are needed; ``auto`` streams what fits in no memory.
+        missing: The largest share of the images of a split that may be missing or unreadable; a
+            run that lacks more is refused.
         checkpoint_seconds: The least time between checkpoints, which are written at the end of an
             epoch: what a run that is killed may have to compute again.
         step: Compiled, captured; by default both on CUDA, neither elsewhere.
@@ -55,9 +57,14 @@ class Execution:
     nodes: int = 1
     workers: int | None = None
     images: Literal["auto", "memory", "stream"] = "auto"
+    missing: float = MISSING
     checkpoint_seconds: float = 30.0
     step: StepOptions | None = None
     decoded: DecodedSets | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.missing <= 1.0:
+            raise ValueError(f"missing must be from 0 to 1, got {self.missing}")
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,8 @@ class Run:
 
 def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
     """Read the data and build the detector; both depend on the recipe alone."""
-    sets = run_sets(recipe)
+    missing = around.execution.missing
+    sets = run_sets(recipe, missing)
     notes = list(sets.notes)
     for note in notes:
         around.report.note(note)
@@ -126,6 +134,7 @@ def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
         dataset: DetectionDataset | None = getattr(sets, name)
         if dataset is not None:
             caches[name] = _images(dataset, recipe.image_size, around)
+            check_whole(dataset.index, len(caches[name]), caches[name].problems, missing)
             if lost := left_out(caches[name].problems):
                 notes.append(f"{dataset.index.split}: {lost}")
     torch.manual_seed(seed_of("weights", recipe.seed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,12 @@ from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.layouts import load_dataset
 from alphaiou.data.noise import perturb_index
-from alphaiou.data.problems import DataError, left_out
+from alphaiou.data.problems import DataError, Problem, left_out
 from alphaiou.data.subset import subset_index
 from alphaiou.training.recipe import Recipe
+
+#: The kind of finding that leaves an image out because it is there already.
+REPEATED = "image-duplicate"
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,25 @@ class RunSets:
     notes: tuple[str, ...]
 
 
-def run_sets(recipe: Recipe) -> RunSets:
+def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
     """Open the data sets of a recipe.
 
+    Args:
+        recipe: Whose.
+        missing: The largest share of the images of a split that may be missing or unreadable.
+
     Raises:
-        DataError: A set is not there, is empty, or its splits have different classes.
+        DataError: A set is not there, is empty, lacks too many images, or its splits have different
+            classes.
     """
     data, notes = recipe.data, []
     train = load_dataset(data.path, data.train).index
     notes += _opened(train)
     val = load_dataset(data.path, data.val).index if data.val else None
     test = load_dataset(data.path, data.test).index if data.test else None
+    for index in (train, val, test):
+        if index is not None:
+            check_whole(index, len(index), index.problems, missing)
     for other in (val, test):
         if other is not None:
             notes += _opened(other)
@@ -89,6 +101,30 @@ def hold_out(
     names = set(held.files)
     rest = np.array([i for i, name in enumerate(index.files) if name not in names], dtype=np.int64)
     return index.take(rest), held
+
+
+def check_whole(
+    index: DetectionIndex, usable: int, problems: Sequence[Problem], missing: float
+) -> None:
+    """Refuse a split that lacks too many of its images: half of an archive trains, and misleads.
+
+    Args:
+        index: The split.
+        usable: How many of its images can be used.
+        problems: What was found, among it why others cannot.
+        missing: The largest share that may be missing or unreadable.
+
+    Raises:
+        DataError: More are.
+    """
+    lost = [one for one in problems if one.effect == "image left out" and one.kind != REPEATED]
+    total = usable + len(lost)
+    if len(lost) > missing * total:
+        raise DataError(
+            f"{index.root}: {len(lost):,} of the {total:,} images of split {index.split!r} cannot "
+            f"be used, such as {lost[0].file}: {lost[0].detail}; alphaiou data check {index.root} "
+            "lists them; complete the set, or train without: --missing 1, Execution(missing=1)"
+        )
 
 
 def _opened(index: DetectionIndex) -> list[str]:

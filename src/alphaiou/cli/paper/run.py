@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from alphaiou.cli.missing import Missing, check_missing
 from alphaiou.cli.paper.list import RESULTS, RUNS
 from alphaiou.cli.paper.options import GridOptions, chosen_grids, scale_of
+from alphaiou.data.problems import MISSING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +53,8 @@ class PaperRun(GridOptions):
     minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
     """Begin no run that, by the pace of the others, would not end in this time."""
 
+    missing: Missing = MISSING
+
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to compute."""
 
@@ -69,6 +73,7 @@ def run_paper_run(command: PaperRun) -> int:
     from alphaiou.training.fit import Execution
 
     _check(command)
+    execution = Execution(device=command.device, missing=check_missing(command.missing))
     scale, grids = scale_of(command), chosen_grids(command.grids, command)
     console = Console()
     for line in dict.fromkeys(sentence for grid in grids for sentence in grid.differs):
@@ -80,7 +85,7 @@ def run_paper_run(command: PaperRun) -> int:
             data=scale.places,
             earlier=command.results,
             keep=command.keep,
-            execution=Execution(device=command.device),
+            execution=execution,
             workers=command.workers,
             ray=command.ray,
             seconds=None if command.minutes is None else 60 * command.minutes,
