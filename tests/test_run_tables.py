@@ -9,7 +9,7 @@ import pytest
 from alphaiou.experiments import run_figures
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import comparable_runs, plain_runs
-from alphaiou.experiments.findings import drawn_sweeps, findings
+from alphaiou.experiments.findings import drawn_exchanges, drawn_sweeps, findings
 from alphaiou.experiments.paper_plots import curves_figure
 from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.published import TABLE_1_VOC, published_scores
@@ -274,10 +274,17 @@ def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
     assert "docs/images/voc320_gains_gain.svg\n" in capsys.readouterr().out
     assert "](images/voc320_gains_gain.svg)" in findings({"runs": gains})
     assert "](images/" not in findings({"runs": gains[:2]}), "which are too few values"
+    candidate = run(("iou", 2.0), 0.25, recipe, box_gain=1.5 * 0.05)
+    (folder / f"{candidate['name']}.json").write_text(json.dumps(candidate))
+    assert run_figures.main(tmp_path) == 0
+    assert "docs/images/voc320_beyond.svg\n" in capsys.readouterr().out
+    assert "](images/voc320_beyond.svg)" in findings({"runs": [*gains, candidate]})
+    assert "voc320_beyond" not in findings({"runs": gains})
 
 
 def test_the_committed_findings_have_their_pictures():
-    for name in drawn_sweeps(read_record(RESULTS)):
+    record = read_record(RESULTS)
+    for name in (*drawn_sweeps(record), *drawn_exchanges(record)):
         assert (RESULTS.parents[1] / f"docs/images/{name}.svg").is_file(), (
             f"{name}: python -m alphaiou.experiments.run_figures"
         )

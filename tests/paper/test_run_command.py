@@ -94,6 +94,9 @@ def test_rows_can_be_chosen(capsys):
         "α-DIoU (α=3), η=0.3",
     ]
     assert grid.seeds == (0, 1, 2)
+    (grid,) = chosen_grids(["beyond"], GridOptions(quick=True, only=("IoU, gain ×1", "×0.5")))
+    assert [cell.label for cell in grid.cells if "IoU, gain ×1" in cell.label] == ["IoU, gain ×1"]
+    assert all(cell.label == "IoU, gain ×1" or "×0.5" in cell.label for cell in grid.cells)
     (grid,) = chosen_grids(["table1"], GridOptions(quick=True, only=("α-",)))
     assert [cell.baseline for cell in grid.cells] == [None, None]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
+from alphaiou.experiments.paper_beyond import BEYOND, exchanges
 from alphaiou.experiments.paper_exports import markdown_lines
 from alphaiou.experiments.paper_records import (
     CellRuns,
@@ -26,6 +27,12 @@ DATA = Path("voc320")
 SWEPT_DETECTOR = "yolov5s"
 #: What does not depend on the budget of epochs.
 ANY_BUDGET = "length"
+#: What is said below the picture of what candidates exchange.
+EXCHANGE_NOTE = (
+    "Changes against IoU at its best gain; in brackets is α. Named are the choices that no other "
+    "beats at both scores; hollow marks have fewer than three seeds; what is asked for is in the "
+    "shaded corner; what loses a tenth of mAP75:95 or more is not drawn."
+)
 #: Grids whose scores against what they vary are drawn, once there are enough values.
 DRAWN = ("table3", "alpha", "gains")
 
@@ -72,8 +79,27 @@ def drawn_sweeps(record: Record) -> dict[str, tuple[Mapping[str, CellRuns], Swee
     }
 
 
+def drawn_exchanges(record: Record) -> dict[str, Mapping[str, CellRuns]]:
+    """The picture of what candidates exchange, by the name of its file, if there are any."""
+    records = {run["name"]: run for run in record["runs"]}
+    grid = _of_found_runs(paper_grids(quick_scale(DATA))[BEYOND], records)
+    cells = grid_scores(grid, records)
+    return {_EXCHANGE: cells} if exchanges(cells) else {}
+
+
 def _picture(grid: str, sweep: Sweep) -> str:
     return f"{DATA.name}_{grid}_{sweep.name}"
+
+
+_EXCHANGE = f"{DATA.name}_{BEYOND}"
+
+
+def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
+    """The files of the pictures of a grid, and what is said below them."""
+    if grid.name == BEYOND and exchanges(cells):
+        return [f"![{grid.title}](images/{_EXCHANGE}.svg)", EXCHANGE_NOTE]
+    sweeps = sweeps_of(cells) if grid.name in DRAWN else []
+    return [f"![{grid.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps]
 
 
 def _is_swept(grid: Grid) -> bool:
@@ -119,12 +145,12 @@ def _sections(
         table = paper_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
-        sweeps = sweeps_of(grid_scores(grid, records)) if drawn and grid.name in DRAWN else []
+        pictures = _pictures(grid, grid_scores(grid, records)) if drawn else []
         text = [
             f"{level} {table.title}",
             f"{_setting(grid)} {table.notes[0]}",
             markdown_lines(table),
-            *(f"![{table.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps),
+            *pictures,
         ]
         parts.append("\n\n".join([*text, *_listed(table.sentences)]))
     return parts

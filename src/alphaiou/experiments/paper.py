@@ -62,6 +62,7 @@ CANDIDATES: tuple[Candidate, ...] = (
     ("iou", 1.0, {"final_box_gain": 3 * Recipe.box_gain}),
     ("iou", 1.0, TO_THREE | {"final_box_gain": 2 * Recipe.box_gain}),
     ("diou", 1.5, TO_FIVE),
+    *(("eiou", gain, TO_FIVE) for gain in (1.0, 1.5)),
     ("iou:2", 1.5, {}),
     ("iou:10", 0.5, {}),
     ("iou", 2.0, TO_THREE),

@@ -37,6 +37,19 @@ def against_best(cells: Mapping[str, CellRuns]) -> dict[str, CellRuns]:
     }
 
 
+def exchanges(cells: Mapping[str, CellRuns]) -> dict[str, Changes]:
+    """What each row changes against plain IoU at its best gain; nothing where none is a candidate.
+
+    IoU at its other gains is among them: what is given up for what without a power.
+    """
+    found = {label: own for label, own in cells.items() if own.runs}
+    best = _best(list(found.values()))
+    if best is None or all(is_plain(own.cell.recipe) for own in found.values()):
+        return {}
+    changes = {label: _changes(own, best) for label, own in found.items()}
+    return {label: own for label, own in changes.items() if own}
+
+
 def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
     """Which candidates beat plain IoU at its best gain, and where each of them ends.
 
@@ -45,11 +58,11 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
     """
     found = [own for own in cells.values() if own.runs]
     best = _best(found)
-    candidates = [own for own in found if not _is_plain(own.cell.recipe)]
+    candidates = [own for own in found if not is_plain(own.cell.recipe)]
     if best is None or not candidates:
         return []
     changes = {own.cell.label: _changes(own, best) for own in candidates}
-    tried = "; ".join(own.cell.label for own in found if _is_plain(own.cell.recipe))
+    tried = "; ".join(own.cell.label for own in found if is_plain(own.cell.recipe))
     return [
         f"To beat: {best.cell.label}, by {column_title(CHOSEN_BY)} on the scored images the best "
         f"of: {tried}.",
@@ -59,11 +72,12 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
 
 
 def _best(found: Sequence[CellRuns]) -> CellRuns | None:
-    plain = (own for own in found if _is_plain(own.cell.recipe))
+    plain = (own for own in found if is_plain(own.cell.recipe))
     return max(plain, key=level, default=None)
 
 
-def _is_plain(recipe: Recipe) -> bool:
+def is_plain(recipe: Recipe) -> bool:
+    """Whether it is IoU without a power, at whatever gain that stays."""
     return recipe.loss == LossSpec("iou") and is_steady(recipe)
 
 

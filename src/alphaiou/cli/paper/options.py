@@ -37,7 +37,7 @@ class GridOptions:
     """Epochs of YOLOv5 with --quick and --data, 60 unless given."""
 
     only: tuple[str, ...] = ()
-    """Only the rows whose labels have one of these words, such as η=0.3."""
+    """Only the rows of these labels, or that have one of these words in theirs, such as η=0.3."""
 
 
 def scale_of(options: GridOptions) -> Scale:
@@ -85,8 +85,15 @@ def chosen_grids(names: Sequence[str], options: GridOptions) -> list[Grid]:
 
 
 def _some_rows(grid: Grid, words: Sequence[str]) -> Grid:
-    cells = tuple(cell for cell in grid.cells if any(word in cell.label for word in words))
-    kept = {cell.label for cell in cells}
+    labels = {cell.label for cell in grid.cells}
+    # A whole label means its own row, not also those whose labels begin with it.
+    kept = {
+        label
+        for label in labels
+        for word in words
+        if label == word or (word not in labels and word in label)
+    }
+    cells = tuple(cell for cell in grid.cells if cell.label in kept)
     # A row is compared with another one only where that is among them.
     cells = tuple(cell if cell.baseline in kept else replace(cell, baseline=None) for cell in cells)
     return replace(grid, cells=cells)
