@@ -27,6 +27,8 @@ DATA = Path("voc320")
 SWEPT_DETECTOR = "yolov5s"
 #: What does not depend on the budget of epochs.
 ANY_BUDGET = "length"
+#: The file of the picture of what candidates exchange.
+EXCHANGE = f"{DATA.name}_{BEYOND}"
 #: What is said below the picture of what candidates exchange.
 EXCHANGE_NOTE = (
     "Changes against IoU at its best gain; in brackets is α. Named are the choices that no other "
@@ -84,20 +86,17 @@ def drawn_exchanges(record: Record) -> dict[str, Mapping[str, CellRuns]]:
     records = {run["name"]: run for run in record["runs"]}
     grid = _of_found_runs(paper_grids(quick_scale(DATA))[BEYOND], records)
     cells = grid_scores(grid, records)
-    return {_EXCHANGE: cells} if exchanges(cells) else {}
+    return {EXCHANGE: cells} if exchanges(cells) else {}
 
 
 def _picture(grid: str, sweep: Sweep) -> str:
     return f"{DATA.name}_{grid}_{sweep.name}"
 
 
-_EXCHANGE = f"{DATA.name}_{BEYOND}"
-
-
 def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
     """The files of the pictures of a grid, and what is said below them."""
     if grid.name == BEYOND and exchanges(cells):
-        return [f"![{grid.title}](images/{_EXCHANGE}.svg)", EXCHANGE_NOTE]
+        return [f"![{grid.title}](images/{EXCHANGE}.svg)", EXCHANGE_NOTE]
     sweeps = sweeps_of(cells) if grid.name in DRAWN else []
     return [f"![{grid.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps]
 
