@@ -95,7 +95,7 @@ def _picture(grid: str, sweep: Sweep) -> str:
 
 def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
     """The files of the pictures of a grid, and what is said below them."""
-    if grid.name == BEYOND and exchanges(cells):
+    if grid.name == BEYOND:  # of which nothing is shown unless there is a candidate
         return [f"![{grid.title}](images/{EXCHANGE}.svg)", EXCHANGE_NOTE]
     sweeps = sweeps_of(cells) if grid.name in DRAWN else []
     return [f"![{grid.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps]
