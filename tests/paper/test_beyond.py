@@ -4,34 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from alphaiou.experiments.exchange_plot import GROUPS, exchange_figure
 from alphaiou.experiments.paper import paper_grids
-from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences, exchanges
-from alphaiou.experiments.paper_plots import save_plots
+from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences
 from alphaiou.experiments.paper_records import grid_scores
 from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.paper_series import SWEEPS, swept
 from alphaiou.experiments.paper_tables import paper_table
 from alphaiou.training.recipe import recipe_hash
+from tests.paper.beyond_runs import GRID, PLAIN, records
 from tests.paper.made import made_record
 
-GRID = paper_grids(quick_scale(Path("voc320")), seeds=(0, 1, 2))["beyond"]
-PLAIN = {"IoU, gain ×0.5": 0.3, "IoU, gain ×1": 0.38, "IoU, gain ×2": 0.4, "IoU, gain ×3": 0.39}
 ASKED = (
     "Better at every threshold from AP50 to AP95, by 6 % at mAP75:95 and by 50 % at AP95, all "
     "intervals clear of zero: "
 )
-
-
-def records(levels, change=lambda label, seed, scores: None):
-    """Runs of some cells, each at its level, whose seeds differ a little."""
-    found = {}
-    for cell, recipe in GRID.recipes():
-        if cell.label in levels:
-            record = made_record(recipe, levels[cell.label] + 0.002 * (recipe.seed - 1))
-            change(cell.label, recipe.seed, record["scores"])
-            found[recipe_hash(recipe)] = record
-    return found
 
 
 def sentences(levels, **changes):
@@ -151,104 +137,3 @@ def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():
     assert table.sentences[1] == f"{ASKED}α-EIoU (α=3), gain ×1."
     assert not any("Best against best" in sentence for sentence in table.sentences)
     assert {row.baseline for row in table.rows if row.changes} == {"IoU, gain ×2"}
-
-
-EXCHANGED = PLAIN | {
-    "α-DIoU (α=3), gain ×2": 0.42,
-    "α-IoU (α 1→3), gain ×2": 0.41,
-    "α-IoU (α 3→1), gain ×1": 0.39,
-    "α-IoU (α=10), gain ×0.5": 0.3,
-}
-
-
-def exchanging(levels):
-    """Runs of which the better are the worse at AP50; but the one whose α falls is at both."""
-
-    def exchange(label, _, scores):
-        scores["ap50"] = 0.9 - levels[label] if "3→1" not in label else 0.4
-
-    return records(levels, change=exchange)
-
-
-def drawn_marks(axes):
-    """The places of the marks of each group, by their colours."""
-    lines = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
-    return {
-        group: sorted(
-            (*line.get_xdata(), *line.get_ydata())
-            for line in lines
-            if line.get_markeredgecolor() == colour
-        )
-        for group, colour in GROUPS.items()
-    }
-
-
-def test_exchanges_are_paired_by_seed_and_need_a_candidate():
-    def shifted(label, seed, scores):
-        scores["ap50"] += 0.1 * seed  # for all alike: it cancels
-
-    found = exchanges(grid_scores(GRID, records(EXCHANGED, change=shifted)))
-    assert list(found) == [cell.label for cell in GRID.cells if cell.label in EXCHANGED]
-    assert found["α-DIoU (α=3), gain ×2"]["ap50"].difference == pytest.approx(0.02)
-    assert found["IoU, gain ×2"]["ap50"].difference == 0
-    assert exchanges(grid_scores(GRID, records(PLAIN))) == {}
-    assert exchanges(grid_scores(GRID, {})) == {}
-
-
-def test_the_picture_has_a_mark_for_every_choice_that_is_not_far_below():
-    figure = exchange_figure(grid_scores(GRID, exchanging(EXCHANGED)))
-    for axes in figure.axes:
-        marks = drawn_marks(axes)
-        assert marks["rising α"] == [pytest.approx((-2.0, 2.5))]
-        assert marks["constant α"] == [pytest.approx((-4.0, 5.0))], "α = 10 is 25 % below"
-        assert marks["falling α"] == [pytest.approx((-20.0, -2.5))]
-        assert len(marks["no power"]) == 3
-        assert {text.get_text() for text in axes.texts} == {
-            "IoU ×1",
-            "IoU ×2",
-            "IoU ×3",
-            "α-IoU (1→3) ×2",
-            "α-DIoU (3) ×2",
-        }, "what another one beats at both has no name, but for plain IoU"
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["no power", "constant α", "rising α", "falling α"]
-
-
-def test_names_cover_neither_marks_nor_one_another():
-    crowd = {cell.label: 0.4 + 0.0007 * number for number, cell in enumerate(GRID.cells)}
-    figure = exchange_figure(grid_scores(GRID, exchanging(PLAIN | crowd)))
-    figure.draw_without_rendering()
-    for axes in figure.axes:
-        boxes = [text.get_window_extent() for text in axes.texts]
-        assert len(boxes) > 3
-        assert all(one.count_overlaps(boxes) == 1 for one in boxes), "itself"
-        places = axes.transData.transform(
-            [place for own in drawn_marks(axes).values() for place in own]
-        )
-        assert not any(box.contains(*place) for box in boxes for place in places)
-
-
-def test_marks_of_few_seeds_are_hollow():
-    found = records(PLAIN | {"α-IoU (α 1→3), gain ×2": 0.41})
-    _, recipe = next(one for one in GRID.recipes() if one[0].label == "α-DIoU (α=3), gain ×2")
-    found[recipe_hash(recipe)] = made_record(recipe, 0.42)
-    (axes, _) = exchange_figure(grid_scores(GRID, found)).axes
-    inside = {
-        line.get_markeredgecolor(): line.get_markerfacecolor()
-        for line in axes.lines
-        if line.get_marker() == "o" and len(line.get_xdata())
-    }
-    assert inside[GROUPS["rising α"]] == GROUPS["rising α"]
-    assert inside[GROUPS["constant α"]] == "white"
-
-
-def test_the_picture_is_among_the_plots_and_the_same_again(tmp_path):
-    found = exchanging(EXCHANGED)
-    paths = dict.fromkeys(found, tmp_path / "no-pictures/record.json")
-    for part in "ab":
-        names = {path.name for path in save_plots(GRID, found, paths, tmp_path / part)}
-        assert {"beyond-exchange.png", "beyond-exchange.svg"} <= names
-    first, second = ((tmp_path / part / "beyond-exchange.svg").read_bytes() for part in "ab")
-    assert first == second
-    plain = save_plots(GRID, records(PLAIN), paths, tmp_path / "plain")
-    assert not any("exchange" in path.name for path in plain)

@@ -32,7 +32,7 @@ EXCHANGE = f"{DATA.name}_{BEYOND}"
 #: What is said below the picture of what candidates exchange.
 EXCHANGE_NOTE = (
     "Changes against IoU at its best gain; in brackets is α. Named are the choices that no other "
-    "beats at both scores; hollow marks have fewer than three seeds; what is asked for is in the "
+    "beats at both scores; hollow marks have one seed; what is asked for is in the "
     "shaded corner; what loses a tenth of mAP75:95 or more is not drawn."
 )
 #: Grids whose scores against what they vary are drawn, once there are enough values.

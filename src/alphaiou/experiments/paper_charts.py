@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from alphaiou.experiments.html import (
     HEIGHT,
@@ -40,6 +41,39 @@ def band_chart(lines: Lines, title: str, x_label: str, y_label: str = "%") -> st
         for number, points in enumerate(lines.values())
         for part in _line(points, series_class(number), x, y)
     ]
+    return _figure(lines, drawn, title, x, y)
+
+
+def dot_chart(lines: Lines, title: str, x_label: str, wanted: float, joined: str = "") -> str:
+    """A figure of changes in percent: a dot a point, with its interval; hollow with one seed.
+
+    Args:
+        lines: The dots of each series.
+        title: Of the figure.
+        x_label: What is changed from left to right.
+        wanted: The corner from here up, where nothing is lost from left to right, is shaded.
+        joined: The series whose dots are joined by a line.
+
+    Examples:
+        >>> points = [Point(1, 2, 1, 3, "a"), Point(2, 3, 3, 3, "b", alone=True)]
+        >>> chart = dot_chart({"IoU": points}, "mAP", "AP50", wanted=6.0)
+        >>> chart.count("<circle"), chart.count("hollow"), chart.count("<polyline")
+        (2, 1, 0)
+    """
+    corner = [Point(0.0, 0.0, 0.0, 1.3 * wanted)]
+    x, y = axes_of({**lines, "": corner}, x_label, "change in %")
+    x = replace(x, low=x.low - 0.3, high=x.high + 0.3)
+    drawn = [_corner(wanted, x, y)]
+    for number, (name, points) in enumerate(lines.items()):
+        look = series_class(number)
+        if name == joined:
+            path = [position(point.x, point.mean, x, y) for point in points]
+            drawn.append(tag("polyline", class_=f"thin {look}", points=_path(path)))
+        drawn += (part for point in points for part in _dot(point, look, x, y))
+    return _figure(lines, drawn, title, x, y)
+
+
+def _figure(lines: Lines, drawn: Iterable[str], title: str, x: Axis, y: Axis) -> str:
     names = ", ".join(lines)
     drawing = tag(
         "svg",
@@ -96,6 +130,21 @@ def _line(points: Sequence[Point], look: str, x: Axis, y: Axis) -> list[str]:
     return [*parts, *dots]
 
 
+def _dot(point: Point, look: str, x: Axis, y: Axis) -> list[str]:
+    (across, low), (_, high) = (position(point.x, end, x, y) for end in (point.low, point.high))
+    middle = position(point.x, point.mean, x, y)[1]
+    interval = tag("line", class_=f"interval {look}", x1=across, x2=across, y1=low, y2=high)
+    look = f"dot hollow {look}" if point.alone else f"dot {look}"
+    dot = tag("circle", class_=look, cx=across, cy=middle, r=3.4)
+    return [dot] if low == high else [interval, dot]
+
+
+def _corner(wanted: float, x: Axis, y: Axis) -> str:
+    (left, top), (right, bottom) = position(0.0, y.high, x, y), position(x.high, wanted, x, y)
+    size = {"width": round(right - left, 1), "height": round(bottom - top, 1)}
+    return tag("rect", class_="wanted", x=left, y=top, **size)
+
+
 def _path(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{across},{down}" for across, down in places)
 
@@ -117,5 +166,6 @@ def _data(lines: Lines, x: Axis, y: Axis) -> str:
 
 
 def _says(point: Point) -> str:
+    name = f"{point.name} " if point.name else ""
     interval = f" ({point.low:.2f} to {point.high:.2f})" if point.low < point.high else ""
-    return f"{point.mean:.2f}{interval}"
+    return f"{name}{point.mean:.2f}{interval}"

@@ -11,8 +11,10 @@ from alphaiou.experiments.comparison_pictures import example_row, examples_grid
 from alphaiou.experiments.differing_pictures import Differences, read_differences, said_of
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import escape, tag
-from alphaiou.experiments.paper_charts import band_chart
+from alphaiou.experiments.paper_beyond import BEYOND, WANTED
+from alphaiou.experiments.paper_charts import band_chart, dot_chart
 from alphaiou.experiments.paper_circumstances import environment, recipes_of
+from alphaiou.experiments.paper_exchange import ACROSS, JOINED, exchange_points
 from alphaiou.experiments.paper_pictures import alike, compared_pairs, reached_shares, seen_runs
 from alphaiou.experiments.paper_records import (
     CellRuns,
@@ -141,7 +143,7 @@ def _section(
         _table(table),
         _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
-        _charts(cells, paths),
+        _charts(grid, cells, paths),
         _gallery(grid, cells, paths),
         recipes_of(grid),
         id=grid.name,
@@ -174,15 +176,9 @@ def _sentences(sentences: Sequence[str]) -> str:
     )
 
 
-def _charts(cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
+def _charts(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
     """Against what is varied where that is many values, else by epoch; and how boxes lie."""
-    charts = []
-    for sweep in sweeps_of(cells):
-        for score in CHARTS:
-            lines = swept(cells, sweep, score)
-            charts.append(
-                band_chart(lines, f"{column_title(score)} against {sweep.label}", sweep.label)
-            )
+    charts = _exchanges(cells) if grid.name == BEYOND else _sweeps(cells)
     if not charts:
         scored = {score: curves(cells, score) for score in CHARTS}
         for score, lines in scored.items():
@@ -193,6 +189,35 @@ def _charts(cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
         title = "Objects found with at least this IoU"
         charts.append(band_chart(reached_shares(seen), title, "IoU", "% of objects"))
     return tag("div", *charts, class_="charts")
+
+
+def _exchanges(cells: Mapping[str, CellRuns]) -> list[str]:
+    """What candidates give for what they gain; a line for each of them would be a thicket."""
+    given = f"{column_title(ACROSS)}, change in %"
+    points = {score: exchange_points(cells, score) for score in WANTED}
+    return [
+        dot_chart(
+            groups,
+            f"{column_title(score)} against {column_title(ACROSS)}, both against IoU at its best",
+            given,
+            100 * WANTED[score],
+            joined=JOINED,
+        )
+        for score, groups in points.items()
+        if groups
+    ]
+
+
+def _sweeps(cells: Mapping[str, CellRuns]) -> list[str]:
+    return [
+        band_chart(
+            swept(cells, sweep, score),
+            f"{column_title(score)} against {sweep.label}",
+            sweep.label,
+        )
+        for sweep in sweeps_of(cells)
+        for score in CHARTS
+    ]
 
 
 def _gallery(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:

@@ -20,12 +20,16 @@ class Point:
         mean: The mean.
         low: Where its bootstrap interval starts; the mean itself with one seed.
         high: Where it ends.
+        name: What it is of, where its line does not say so.
+        alone: Whether it is of one seed.
     """
 
     x: float
     mean: float
     low: float
     high: float
+    name: str = ""
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,12 @@ def mean_point(x: float, values: Sequence[float]) -> Point:
 
     Examples:
         >>> mean_point(60, [0.5, 0.75])
-        Point(x=60, mean=62.5, low=50.0, high=75.0)
+        Point(x=60, mean=62.5, low=50.0, high=75.0, name='', alone=False)
     """
     mean = 100 * sum(values) / len(values)
     interval = bootstrap_mean(values)
     if interval is None:
-        return Point(x, mean, mean, mean)
+        return Point(x, mean, mean, mean, alone=True)
     return Point(x, mean, 100 * interval.low, 100 * interval.high)
 
 

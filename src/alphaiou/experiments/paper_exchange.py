@@ -1,0 +1,57 @@
+"""What a choice gives at AP50 for what it gains at higher IoU, as points of a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from alphaiou.experiments.paper_best import CHOSEN_BY
+from alphaiou.experiments.paper_beyond import Changes, exchanges, is_plain
+from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.paper_series import Point
+from alphaiou.experiments.recipes import gain_factor
+from alphaiou.training.recipe import Recipe
+
+#: The score that is given.
+ACROSS = "ap50"
+#: The points that are joined: plain IoU by its gain.
+JOINED = "IoU"
+GROUPS = (JOINED, "constant α", "rising α", "falling α", "a gain that moves")
+#: What loses more of mAP75:95 than this part is left out: the others would be one heap.
+FARTHEST = 0.1
+
+
+def exchange_points(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
+    """Changes against plain IoU at its best gain in percent, over the seeds that both have.
+
+    Args:
+        cells: Of the grid ``beyond``.
+        score: What is gained; what is given at :data:`ACROSS` is the place of a point.
+
+    Returns:
+        The points of each of :data:`GROUPS` that has any; nothing where there is no candidate.
+    """
+    found: dict[str, list[Point]] = {group: [] for group in GROUPS}
+    changes = exchanges(cells)
+    for label in sorted(changes, key=lambda label: gain_factor(cells[label].cell.recipe)):
+        if changes[label][CHOSEN_BY].relative > -FARTHEST:
+            group = _group(cells[label].cell.recipe)
+            found[group].append(_point(label, changes[label], score))
+    return {group: points for group, points in found.items() if points}
+
+
+def _point(label: str, changes: Changes, score: str) -> Point:
+    own = changes[score]
+    low, high = own.relative, own.relative
+    if own.relative_bootstrap is not None:
+        low, high = own.relative_bootstrap.low, own.relative_bootstrap.high
+    across = round(100 * changes[ACROSS].relative, 2)
+    return Point(across, 100 * own.relative, 100 * low, 100 * high, label, own.seeds == 1)
+
+
+def _group(recipe: Recipe) -> str:
+    course = recipe.alpha_schedule
+    if is_plain(recipe):
+        return JOINED
+    if course is None:
+        return "a gain that moves" if recipe.loss.alpha == 1 else "constant α"
+    return "rising α" if course.end > course.start else "falling α"
