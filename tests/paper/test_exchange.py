@@ -183,3 +183,29 @@ def test_the_picture_is_among_the_plots_and_the_same_again(tmp_path):
     assert first == second
     plain = save_plots(GRID, records(PLAIN), paths, tmp_path / "plain")
     assert not any("exchange" in path.name for path in plain)
+
+
+#: What a chart says point by point, and how wide the page is then.
+WALK = """(() => {
+  const chart = document.querySelector("figure.chart"), said = [];
+  const next = () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
+  for (let step = 0; step < 8; step++) {
+    next();
+    said.push([chart.querySelector(".reading").textContent, document.documentElement.scrollWidth]);
+  }
+  return said;
+})()"""
+
+
+def test_every_point_can_be_read_on_a_phone(browser, tmp_path):
+    long_name = "α-IoU (α=3), gain ×1, objectness as the loss"
+    found = exchanging(EXCHANGED | {long_name: 0.4321})
+    page = paper_page([GRID], found, dict.fromkeys(found, Path("no/record.json")))
+    path = tmp_path / "page.html"
+    path.write_text(page, encoding="utf-8")
+    browser.show(path, width=375)
+    said = browser.evaluate(WALK)
+    assert {width for _, width in said} == {375}
+    for name in (long_name, "α-IoU (α 3→1), gain ×1", "IoU, gain ×2", "α-DIoU (α=3), gain ×2"):
+        assert any(name in text for text, _ in said)
+    assert browser.errors == []
