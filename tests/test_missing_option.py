@@ -43,11 +43,22 @@ def test_half_a_set_is_refused_and_an_image_named(command, where, tmp_path, caps
     assert not records(tmp_path)
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("command", ["train", "compare"])
 def test_told_so_they_train_on_what_is_there(command, where, tmp_path):
-    assert main([*command, *where, "--missing", "0.25"]) == 0
+    assert main([*COMMANDS[command], *where, "--missing", "0.25"]) == 0
     (record,) = records(tmp_path)
     assert "train: 1 image left out (1 image-missing)" in json.loads(record.read_text())["notes"]
+
+
+def test_a_grid_refuses_what_it_is_told_to(tmp_path, capsys):
+    """One image of forty, which is few enough unless told: so that nothing need be trained."""
+    data = write_shapes(tmp_path / "set", train=40)
+    next((tmp_path / "set/images/train").iterdir()).unlink()
+    where = ["--data", data, "--out", str(tmp_path / "runs"), "--epochs", "1", "--device", "cpu"]
+    assert main([*COMMANDS["paper run"], *where, "--missing", "0"]) == 1
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "1 of the 40 images of split 'train' cannot be used, such as" in said
+    assert not records(tmp_path)
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
