@@ -16,6 +16,12 @@ settings.register_profile("suite", deadline=None, derandomize=True, database=Non
 settings.load_profile("suite")
 
 
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: begun last, one would keep a core while the other waits."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Chromium, where there is one."""

@@ -24,6 +24,8 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.training.fit import Execution, Report, TrainingFailedError
 from alphaiou.training.record import finished_record
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = {"train": 12, "val": 6}
 
 

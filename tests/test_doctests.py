@@ -14,6 +14,8 @@ import torch
 
 import alphaiou
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 PAGES = [
     page

@@ -21,6 +21,8 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.training.fit import Execution, Report, fit
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
 
+pytestmark = pytest.mark.slow
+
 CPU = Execution(device="cpu", workers=1, checkpoint_seconds=0)
 TINY = Recipe(
     detector="yolov5n",

@@ -13,6 +13,8 @@ from alphaiou.experiments.grid_runner import run_grid
 from alphaiou.experiments.ray_grid import RayError
 from tests.paper.test_grid_runner import CPU, IOU, POWERED, TINY, Listener, data, grid, names
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["data"]  # a fixture
 
 

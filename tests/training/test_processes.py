@@ -11,6 +11,8 @@ from alphaiou.training.processes import LaunchError, Processes, device_kind, is_
 from alphaiou.training.recipe import Optimisation
 from tests.training.runs import tensors, tiny_recipe, train, train_together, write_shapes
 
+pytestmark = pytest.mark.slow
+
 # Sums over processes are in another order than sums within one. That is 1e-7 of a number, but
 # batch norms over sixteen pixels make 3e-4 of a gradient of it (as does a change of the weights by
 # 1e-7), and steps multiply it; hence few and small ones. A share that is counted twice, or

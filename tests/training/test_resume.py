@@ -19,6 +19,8 @@ from tests.training.runs import (
     write_shapes,
 )
 
+pytestmark = pytest.mark.slow
+
 KILLS = 10
 
 
