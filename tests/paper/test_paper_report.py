@@ -89,6 +89,33 @@ def test_lines_are_named_by_what_differs_between_them():
     assert list(swept(gains, sweeps_of(gains)[0], "map")) == ["IoU", "α-IoU (α=3)"]
 
 
+def test_the_points_of_a_line_have_the_same_seeds():
+    cells = cells_of(replace(gain_grid(), seeds=(0, 1, 2)))
+    (sweep,) = sweeps_of(cells)
+
+    def without(seeds_of):
+        """The cells without the runs of some seeds, by the place of the cell."""
+        left = {
+            label: replace(own, runs={s: r for s, r in own.runs.items() if s not in seeds_of(place)})
+            for place, (label, own) in enumerate(cells.items())
+        }
+        return swept(left, sweep, "map")["IoU"]
+
+    def mean(own, seeds):
+        return pytest.approx(100 * np.mean([own.scores("map")[seed] for seed in seeds]))
+
+    line = [own for own in cells.values() if own.cell.recipe.loss.alpha == 1]
+    first = without(lambda place: {1, 2} if place == 1 else set())
+    assert [point.mean for point in first] == [mean(own, [0]) for own in line]
+    assert all(point.alone for point in first)
+    two = without(lambda place: {1} if place else set())
+    assert [point.mean for point in two] == [mean(own, [0, 2]) for own in line]
+    apart = without(lambda place: {0} if place else {1, 2})
+    assert [point.mean for point in apart] == [
+        mean(own, [1, 2] if place else [0]) for place, own in enumerate(line)
+    ], "no seed is in all of them"
+
+
 def test_plots_are_the_same_bytes_each_time(folder, tmp_path):
     records, paths = load_records([folder]), record_paths([folder])
     # Those of the usual gain are runs of the first grid, and have its pictures.

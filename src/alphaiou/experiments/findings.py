@@ -35,6 +35,8 @@ EXCHANGE_NOTE = (
     "beats at both scores; hollow marks have one seed; what is asked for is in the "
     "shaded corner; what loses a tenth of mAP75:95 or more is not drawn."
 )
+#: What is said below the other pictures.
+SWEEP_NOTE = "The points of a line are means over the seeds that all of them have."
 #: Grids whose scores against what they vary are drawn, once there are enough values.
 DRAWN = ("table3", "alpha", "gains")
 
@@ -98,7 +100,8 @@ def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
     if grid.name == BEYOND:  # of which nothing is shown unless there is a candidate
         return [f"![{grid.title}](images/{EXCHANGE}.svg)", EXCHANGE_NOTE]
     sweeps = sweeps_of(cells) if grid.name in DRAWN else []
-    return [f"![{grid.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps]
+    drawn = [f"![{grid.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps]
+    return [*drawn, SWEEP_NOTE] if drawn else []
 
 
 def _is_swept(grid: Grid) -> bool:

@@ -84,14 +84,29 @@ def sweeps_of(cells: Mapping[str, CellRuns]) -> list[Sweep]:
 
 
 def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
-    """A score against what is varied, a line for each setting of everything else."""
+    """A score against what is varied, a line for each setting of everything else.
+
+    The points of a line are means over the seeds that all of them have, if there are any: a line
+    that went from some seeds to others would show how these differ.
+    """
     placed = [own for own in cells.values() if own.runs and _has_place(own.cell.recipe, sweep)]
     names = _names([sweep.rest(own.cell.recipe) for own in placed])
-    lines: dict[str, list[Point]] = {name: [] for name in names.values()}
+    lines: dict[str, list[CellRuns]] = {name: [] for name in names.values()}
     for own in placed:
-        point = mean_point(sweep.value(own.cell.recipe), list(own.scores(score).values()))
-        lines[names[sweep.rest(own.cell.recipe)]].append(point)
-    return {name: sorted(line, key=lambda point: point.x) for name, line in lines.items()}
+        lines[names[sweep.rest(own.cell.recipe)]].append(own)
+    return {name: _line(line, sweep, score) for name, line in lines.items()}
+
+
+def _line(line: Sequence[CellRuns], sweep: Sweep, score: str) -> list[Point]:
+    shared = set.intersection(*(set(own.runs) for own in line))
+    points = [
+        mean_point(
+            sweep.value(own.cell.recipe),
+            [value for seed, value in own.scores(score).items() if not shared or seed in shared],
+        )
+        for own in line
+    ]
+    return sorted(points, key=lambda point: point.x)
 
 
 def _has_place(recipe: Recipe, sweep: Sweep) -> bool:
