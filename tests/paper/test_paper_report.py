@@ -96,7 +96,9 @@ def test_the_points_of_a_line_have_the_same_seeds():
     def without(seeds_of):
         """The cells without the runs of some seeds, by the place of the cell."""
         left = {
-            label: replace(own, runs={s: r for s, r in own.runs.items() if s not in seeds_of(place)})
+            label: replace(
+                own, runs={s: r for s, r in own.runs.items() if s not in seeds_of(place)}
+            )
             for place, (label, own) in enumerate(cells.items())
         }
         return swept(left, sweep, "map")["IoU"]
