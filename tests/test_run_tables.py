@@ -9,7 +9,7 @@ import pytest
 from alphaiou.experiments import run_figures
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import comparable_runs, plain_runs
-from alphaiou.experiments.findings import drawn_exchanges, drawn_sweeps, findings
+from alphaiou.experiments.findings import drawn, findings
 from alphaiou.experiments.paper_plots import curves_figure
 from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.published import TABLE_1_VOC, published_scores
@@ -284,7 +284,7 @@ def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
 
 def test_the_committed_findings_have_their_pictures():
     record = read_record(RESULTS)
-    for name in (*drawn_sweeps(record), *drawn_exchanges(record)):
+    for name in drawn(record):
         assert (RESULTS.parents[1] / f"docs/images/{name}.svg").is_file(), (
             f"{name}: python -m alphaiou.experiments.run_figures"
         )

@@ -9,7 +9,8 @@ from pathlib import Path
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
-from alphaiou.experiments.paper_beyond import BEYOND, exchanges
+from alphaiou.experiments.paper_beyond import exchanges
+from alphaiou.experiments.paper_exchange import FARTHEST
 from alphaiou.experiments.paper_exports import markdown_lines
 from alphaiou.experiments.paper_records import (
     CellRuns,
@@ -27,18 +28,18 @@ DATA = Path("voc320")
 SWEPT_DETECTOR = "yolov5s"
 #: What does not depend on the budget of epochs.
 ANY_BUDGET = "length"
-#: The file of the picture of what candidates exchange.
-EXCHANGE = f"{DATA.name}_{BEYOND}"
 #: What is said below the picture of what candidates exchange.
 EXCHANGE_NOTE = (
     "Changes against IoU at its best gain; in brackets is α. Named are the choices that no other "
     "beats at both scores; hollow marks have one seed; what is asked for is in the "
-    "shaded corner; what loses a tenth of mAP75:95 or more is not drawn."
+    f"shaded corner; what loses {100 * FARTHEST:g} % of mAP75:95 or more is not drawn."
 )
 #: What is said below the other pictures.
 SWEEP_NOTE = "The points of a line are means over the seeds that all of them have."
-#: Grids whose scores against what they vary are drawn, once there are enough values.
-DRAWN = ("table3", "alpha", "gains")
+#: The runs of a picture and what they vary; None if it shows what candidates exchange.
+Drawing = tuple[Mapping[str, CellRuns], Sweep | None]
+#: Grids that are drawn, once there are enough runs.
+DRAWN = ("table3", "alpha", "gains", "beyond")
 
 
 def findings(record: Record) -> str:
@@ -64,44 +65,37 @@ def findings(record: Record) -> str:
     for epochs in lengths:
         # The other lengths that were tried have a table of their own.
         own = _grids(epochs, records, seen if sections else set())
-        parts = _sections(own, records, "###", drawn=epochs == BUDGET)
+        parts = _sections(own, records, "###", pictured=epochs == BUDGET)
         if parts:
             sections.append("\n\n".join([f"## {epochs} epochs", *parts]))
     shown = [grid for grid in apart if grid.name != ANY_BUDGET or lengths[1:]]
     return "\n\n".join([*sections, *_sections(shown, records, "##")])
 
 
-def drawn_sweeps(record: Record) -> dict[str, tuple[Mapping[str, CellRuns], Sweep]]:
-    """The pictures of the findings by the names of their files: the runs, and what is varied."""
+def drawn(record: Record) -> dict[str, Drawing]:
+    """What the pictures of the findings show, by the names of their files."""
     records = {run["name"]: run for run in record["runs"]}
     grids = paper_grids(quick_scale(DATA))
-    found = {name: grid_scores(_of_found_runs(grids[name], records), records) for name in DRAWN}
+    found = (_of_found_runs(grids[name], records) for name in DRAWN)
     return {
-        _picture(name, sweep): (cells, sweep)
-        for name, cells in found.items()
-        for sweep in sweeps_of(cells)
+        name: drawing
+        for grid in found
+        for name, drawing in _drawings(grid, grid_scores(grid, records)).items()
     }
 
 
-def drawn_exchanges(record: Record) -> dict[str, Mapping[str, CellRuns]]:
-    """The picture of what candidates exchange, by the name of its file, if there are any."""
-    records = {run["name"]: run for run in record["runs"]}
-    grid = _of_found_runs(paper_grids(quick_scale(DATA))[BEYOND], records)
-    cells = grid_scores(grid, records)
-    return {EXCHANGE: cells} if exchanges(cells) else {}
-
-
-def _picture(grid: str, sweep: Sweep) -> str:
-    return f"{DATA.name}_{grid}_{sweep.name}"
+def _drawings(grid: Grid, cells: Mapping[str, CellRuns]) -> dict[str, Drawing]:
+    name = f"{DATA.name}_{grid.name}"
+    if grid.searches:
+        return {name: (cells, None)} if exchanges(cells) else {}
+    return {f"{name}_{sweep.name}": (cells, sweep) for sweep in sweeps_of(cells)}
 
 
 def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
     """The files of the pictures of a grid, and what is said below them."""
-    if grid.name == BEYOND:  # of which nothing is shown unless there is a candidate
-        return [f"![{grid.title}](images/{EXCHANGE}.svg)", EXCHANGE_NOTE]
-    sweeps = sweeps_of(cells) if grid.name in DRAWN else []
-    drawn = [f"![{grid.title}](images/{_picture(grid.name, sweep)}.svg)" for sweep in sweeps]
-    return [*drawn, SWEEP_NOTE] if drawn else []
+    files = _drawings(grid, cells) if grid.name in DRAWN else {}
+    note = EXCHANGE_NOTE if grid.searches else SWEEP_NOTE
+    return [*(f"![{grid.title}](images/{name}.svg)" for name in files), *([note] if files else [])]
 
 
 def _is_swept(grid: Grid) -> bool:
@@ -140,14 +134,14 @@ def _sections(
     records: Mapping[str, RunRecord],
     level: str,
     *,
-    drawn: bool = False,
+    pictured: bool = False,
 ) -> list[str]:
     parts = []
     for grid in grids:
         table = paper_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
-        pictures = _pictures(grid, grid_scores(grid, records)) if drawn else []
+        pictures = _pictures(grid, grid_scores(grid, records)) if pictured else []
         text = [
             f"{level} {table.title}",
             f"{_setting(grid)} {table.notes[0]}",

@@ -37,6 +37,8 @@ class Grid:
         differs: What is not as in the paper, in sentences; printed with every result.
         place: Where the paper has it; empty for what it has not.
         pictures: Whether it needs what the detectors find, and not their scores alone.
+        searches: Whether it looks for what is better than IoU at its best gain: its rows are
+            compared with that, and drawn by what they give for what they gain.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Grid:
     differs: tuple[str, ...] = ()
     place: str = ""
     pictures: bool = False
+    searches: bool = False
 
     def recipes(self) -> Iterator[tuple[Cell, Recipe]]:
         """Every run, all cells of a seed before the next seed: comparisons are whole early."""

@@ -13,7 +13,6 @@ from typing import Any
 
 from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.grid import Cell, Grid
-from alphaiou.experiments.paper_beyond import BEYOND
 from alphaiou.experiments.paper_scales import COCO, VOC, Scale
 from alphaiou.experiments.published import (
     ALL_COLUMNS,
@@ -276,7 +275,7 @@ def beyond(scale: Scale) -> Grid:
     )
     cells = (replace(_at_gain(*one, "IoU, gain ×1"), published={}) for one in recipes)
     title = "Is anything better than IoU at its best gain, at every threshold?"
-    return Grid(BEYOND, title, tuple(cells))
+    return Grid("beyond", title, tuple(cells), searches=True)
 
 
 def length(scale: Scale) -> Grid:

@@ -17,7 +17,6 @@ from alphaiou.experiments.statistics import PairedChange, paired_change, seeds_w
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import Recipe
 
-BEYOND = "beyond"
 THRESHOLDS = tuple(f"ap{percent}" for percent in range(50, 100, 5))
 #: By how much a candidate has to be better, as a part of what the best IoU scores.
 WANTED = {"map75_95": 0.06, "ap95": 0.5}

@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from alphaiou.experiments.compare import ComparedRun
 from alphaiou.experiments.exchange_plot import exchange_figure
 from alphaiou.experiments.grid import Grid
-from alphaiou.experiments.paper_beyond import BEYOND, exchanges
+from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_pictures import reached, seen_runs
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.paper_series import Point, Sweep, curves, sweeps_of, swept
@@ -44,7 +44,7 @@ def save_plots(
         drawings["curves"] = partial(curves_figure, cells)
     for sweep in sweeps_of(cells):
         drawings[sweep.name] = partial(sweep_figure, cells, sweep)
-    if grid.name == BEYOND and exchanges(cells):
+    if grid.searches and exchanges(cells):
         drawings["exchange"] = partial(exchange_figure, cells)
     seen = seen_runs(cells, paths)
     if 0 < len(seen) <= MOST_BARS:

@@ -11,7 +11,7 @@ from alphaiou.experiments.comparison_pictures import example_row, examples_grid
 from alphaiou.experiments.differing_pictures import Differences, read_differences, said_of
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import escape, tag
-from alphaiou.experiments.paper_beyond import BEYOND, WANTED
+from alphaiou.experiments.paper_beyond import WANTED
 from alphaiou.experiments.paper_charts import band_chart, dot_chart
 from alphaiou.experiments.paper_circumstances import environment, recipes_of
 from alphaiou.experiments.paper_exchange import ACROSS, JOINED, exchange_points
@@ -178,7 +178,7 @@ def _sentences(sentences: Sequence[str]) -> str:
 
 def _charts(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
     """Against what is varied where that is many values, else by epoch; and how boxes lie."""
-    charts = _exchanges(cells) if grid.name == BEYOND else _sweeps(cells)
+    charts = _exchanges(cells) if grid.searches else _sweeps(cells)
     if not charts:
         scored = {score: curves(cells, score) for score in CHARTS}
         for score, lines in scored.items():

@@ -11,7 +11,7 @@ import numpy as np
 
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.paper_best import best_against_best
-from alphaiou.experiments.paper_beyond import BEYOND, against_best, beyond_sentences
+from alphaiou.experiments.paper_beyond import against_best, beyond_sentences
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import (
@@ -105,13 +105,12 @@ def paper_table(
     """
     found = grid_scores(grid, records)
     shown = tuple(columns) or _columns(grid.cells)
-    searched = grid.name == BEYOND
-    if searched:
+    if grid.searches:
         found = against_best(found)
     rows = tuple(table_row(found, label, shown) for label in found)
     sentences = (
         beyond_sentences(found)
-        if searched
+        if grid.searches
         else [*verdicts(rows, shown), *best_against_best(found, HEADLINES)]
     )
     notes = _notes(grid, found, rows)

@@ -13,7 +13,7 @@ from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.bench.record import read_record
 from alphaiou.experiments.comparable import plain_runs
 from alphaiou.experiments.exchange_plot import exchange_figure
-from alphaiou.experiments.findings import drawn_exchanges, drawn_sweeps
+from alphaiou.experiments.findings import drawn
 from alphaiou.experiments.paper_plots import PANELS, curves_figure, sweep_figure
 from alphaiou.experiments.paper_series import curves
 from alphaiou.experiments.style import save_figure
@@ -35,10 +35,11 @@ def main(root: Path | None = None) -> int:
         table = plain_runs(record["runs"], detector, epochs)
         if table is not None and any(curves(table.rows, PANELS[0]).values()):
             drawings[name] = partial(curves_figure, table.rows)
-    for name, (cells, sweep) in drawn_sweeps(record).items():
-        drawings[name] = partial(sweep_figure, cells, sweep)
-    for name, cells in drawn_exchanges(record).items():
-        drawings[name] = partial(exchange_figure, cells)
+    for name, (cells, sweep) in drawn(record).items():
+        if sweep is None:
+            drawings[name] = partial(exchange_figure, cells)
+        else:
+            drawings[name] = partial(sweep_figure, cells, sweep)
     for name, draw in drawings.items():
         for path in save_figure(draw, root / "docs/images" / name):
             sys.stdout.write(f"wrote {path}\n")
