@@ -1,11 +1,13 @@
 """The step: what it computes, piece by piece, and that nothing depends on how it is computed."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
-from alphaiou import AlphaIoULoss, AlphaSchedule
+from alphaiou import AlphaIoULoss, AlphaSchedule, Terms
 from alphaiou.data.augment import Augmentation
 from alphaiou.data.cache import build_cache
 from alphaiou.data.shapes import shapes_dataset
@@ -14,7 +16,7 @@ from alphaiou.training.batches import CachedBatches, StreamedBatches, epoch_orde
 from alphaiou.training.flat import CastWeights
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Optimisation, Recipe
-from alphaiou.training.step import StepOptions, TrainingStep
+from alphaiou.training.step import StepOptions, TrainingStep, compile_parts
 from tests.training.runs import step_of
 
 CPU, ALONE = torch.device("cpu"), Processes()
@@ -153,6 +155,53 @@ def test_a_scheduled_alpha_moves(cache):
             step()
             seen.append(step.alphas[0].item())
     assert seen == pytest.approx([1.0, 1.4, 1.8, 2.2, 2.6, 3.0])
+
+
+@torch.no_grad()
+def losses_of_compiled_parts(losses, monkeypatch):
+    """The box part of one batch with each loss, and how often its part was compiled."""
+    counter = CompileCounter()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(2, 3, SIDE, SIDE, generator=generator)
+    targets = TargetBatch(
+        torch.tensor([0, 1]),
+        torch.tensor([3, 5]),
+        torch.tensor([[0.2, 0.2, 0.6, 0.5], [0.4, 0.3, 0.6, 0.9]]) * SIDE,
+        torch.tensor([True, True]),
+    )
+    found = []
+    for loss in losses:
+        torch.manual_seed(0)
+        detector = build_detector("yolov5n", 12, box_loss=loss).train()
+        expected = detector(images, targets)["box"]
+        detector.compiled_parts = ("loss",)
+        compile_parts(detector)
+        torch.testing.assert_close(detector(images, targets)["box"], expected)
+        found.append(expected.item())
+    return found, counter.frame_count
+
+
+def test_what_is_compiled_for_some_powers_serves_for_others(monkeypatch):
+    powers = ((3.0, None), (2.0, None), (1.0, None), (0.5, 1.0), (0.0, None))
+    losses = [AlphaIoULoss("diou", alpha, penalty_alpha=penalty) for alpha, penalty in powers]
+    found, compiled = losses_of_compiled_parts(losses, monkeypatch)
+    assert len(set(found)) == len(powers)
+    assert compiled == 1
+
+
+def test_a_scheduled_alpha_stays_the_callers_where_parts_are_compiled():
+    loss = AlphaIoULoss("iou", AlphaSchedule(1.0, 3.0))
+    detector = build_detector("yolov5n", 12, box_loss=loss)
+    compile_parts(detector)
+    assert detector.loss.box_loss.function.alpha is loss.alpha
+
+
+def test_a_loss_without_a_kernel_is_compiled_for_its_power(monkeypatch):
+    losses = [AlphaIoULoss("iou", alpha, modifiers=("wise",)) for alpha in (1.0, 3.0)]
+    assert losses_of_compiled_parts(losses, monkeypatch)[1] == 2
+    own = [AlphaIoULoss(lambda pair: Terms(pair.iou, ()), alpha) for alpha in (1.0, 3.0)]
+    assert losses_of_compiled_parts(own, monkeypatch)[1] == 2
 
 
 @pytest.mark.parametrize(("place", "growth"), [(0, 1.0), (5, 5.0)])

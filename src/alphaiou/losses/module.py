@@ -63,7 +63,8 @@ class AlphaIoULoss(nn.Module):
         if self.schedule is not None:
             del self.alpha
             self.register_buffer("alpha", torch.tensor(start))
-        self.kind, self.penalty_alpha, self.box_cox = kind, penalty_alpha, box_cox
+        self.penalty_alpha: float | Tensor | None = penalty_alpha
+        self.kind, self.box_cox = kind, box_cox
         self.box_format, self.reduction, self.backend = box_format, reduction, backend
         self.modifiers = tuple(_with_state(modifier) for modifier in modifiers)
         self.stateful = nn.ModuleList(m for m in self.modifiers if isinstance(m, nn.Module))

@@ -19,6 +19,8 @@ from torch.func import functional_call
 from alphaiou.data.batch import Batch
 from alphaiou.detectors import Detector, TargetBatch
 from alphaiou.losses import AlphaIoULoss
+from alphaiou.losses.formula import check_alphas
+from alphaiou.losses.fused import kernel_of
 from alphaiou.training.flat import CastWeights, FlatParameters
 from alphaiou.training.optimiser import MovingAverage, StepRates, clip, make_optimiser
 from alphaiou.training.processes import Processes
@@ -248,9 +250,24 @@ def compile_parts(detector: Detector) -> None:
     torch._dynamo.config.recompile_limit = 64
     for name in detector.compiled_parts:
         part = detector.get_submodule(name)
+        _hold_powers_in_tensors(part, next(detector.parameters()).device)
         part.forward = torch.compile(part.forward, fullgraph=True, dynamic=False)
 
 
+def _hold_powers_in_tensors(part: nn.Module, device: torch.device) -> None:
+    """So that what is compiled for an α serves for others; the fused kernel computes the same.
+
+    The reference does not: it is simpler for a number that it knows.
+    """
+    for loss in part.modules():
+        if not isinstance(loss, AlphaIoULoss) or loss.schedule is not None:
+            continue
+        if loss.modifiers or kernel_of(loss.kind) is None:
+            continue
+        alphas = check_alphas(loss.alpha, loss.penalty_alpha)
+        loss.alpha, loss.penalty_alpha = (torch.tensor(alpha, device=device) for alpha in alphas)
+
+
 def _scheduled_alpha(module: nn.Module) -> list[Tensor]:
-    scheduled = isinstance(module, AlphaIoULoss) and isinstance(module.alpha, Tensor)
+    scheduled = isinstance(module, AlphaIoULoss) and module.schedule is not None
     return [module.alpha] if scheduled else []  # type: ignore[list-item]
