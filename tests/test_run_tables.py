@@ -274,6 +274,10 @@ def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
     assert "docs/images/voc320_gains_gain.svg\n" in capsys.readouterr().out
     assert "](images/voc320_gains_gain.svg)" in findings({"runs": gains})
     assert "](images/" not in findings({"runs": gains[:2]}), "which are too few values"
+    long = quick_scale(Path("voc320"), epochs=90).recipe()
+    longer = [run(("iou",), 0.2, long, box_gain=gain) for gain in (0.025, 0.05, 0.1)]
+    assert "α against a larger box gain" in findings({"runs": longer})
+    assert "](images/" not in findings({"runs": longer}), "which are not of the budget"
     candidate = run(("iou", 2.0), 0.25, recipe, box_gain=1.5 * 0.05)
     (folder / f"{candidate['name']}.json").write_text(json.dumps(candidate))
     assert run_figures.main(tmp_path) == 0

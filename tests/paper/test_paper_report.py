@@ -85,6 +85,8 @@ def test_lines_are_named_by_what_differs_between_them():
     lines = swept(cells, sweeps_of(cells)[0], "map")
     assert list(lines) == ["IoU, clean", "IoU, noise 0.3"]
     assert [point.x for point in lines["IoU, clean"]] == [0.5, 1, 2, 3, 5, 10]
+    backwards = swept(dict(reversed(cells.items())), sweeps_of(cells)[0], "map")
+    assert backwards["IoU, clean"] == lines["IoU, clean"]
     gains = cells_of(gain_grid())
     assert list(swept(gains, sweeps_of(gains)[0], "map")) == ["IoU", "α-IoU (α=3)"]
 

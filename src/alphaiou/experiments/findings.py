@@ -38,8 +38,6 @@ EXCHANGE_NOTE = (
 SWEEP_NOTE = "The points of a line are means over the seeds that all of them have."
 #: The runs of a picture and what they vary; None if it shows what candidates exchange.
 Drawing = tuple[Mapping[str, CellRuns], Sweep | None]
-#: Grids that are drawn, once there are enough runs.
-DRAWN = ("table3", "alpha", "gains", "beyond")
 
 
 def findings(record: Record) -> str:
@@ -75,11 +73,9 @@ def findings(record: Record) -> str:
 def drawn(record: Record) -> dict[str, Drawing]:
     """What the pictures of the findings show, by the names of their files."""
     records = {run["name"]: run for run in record["runs"]}
-    grids = paper_grids(quick_scale(DATA))
-    found = (_of_found_runs(grids[name], records) for name in DRAWN)
     return {
         name: drawing
-        for grid in found
+        for grid in _grids(BUDGET, records, set())
         for name, drawing in _drawings(grid, grid_scores(grid, records)).items()
     }
 
@@ -93,7 +89,7 @@ def _drawings(grid: Grid, cells: Mapping[str, CellRuns]) -> dict[str, Drawing]:
 
 def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
     """The files of the pictures of a grid, and what is said below them."""
-    files = _drawings(grid, cells) if grid.name in DRAWN else {}
+    files = _drawings(grid, cells)
     note = EXCHANGE_NOTE if grid.searches else SWEEP_NOTE
     return [*(f"![{grid.title}](images/{name}.svg)" for name in files), *([note] if files else [])]
 
