@@ -102,6 +102,8 @@ def test_missing_runs_are_counted_and_not_made_up():
     table = paper_table(grid, records)
     assert any("1 of 6 runs are missing: α-IoU (α=3) (seed 1)." in note for note in table.notes)
     assert table.rows[1].changes["map"].seeds == 2
+    assert "the mean of 2 to 3 seeds a row; a change is that of the seeds which" in table.notes[0]
+    assert paper_table(grid, records_of(grid)).notes[0].endswith("changes are paired by seed.")
     nothing = paper_table(grid, {})
     assert "No run of this table is there yet." in nothing.notes
     assert nothing.rows[0].mean("map") != nothing.rows[0].mean("map")  # NaN

@@ -116,8 +116,9 @@ def _head(grids: Sequence[Grid], runs: int) -> str:
     )
     how = (
         "Each row is the mean over its seeds; each change is paired by seed and has its 95 % "
-        "interval; what the seeds do not decide is marked °. Charts can be read with a pointer, a "
-        "finger, or the arrow keys."
+        "interval; what the seeds do not decide is marked °. Where scores are drawn against what "
+        "is varied, the points of a line have the same seeds. Charts can be read with a pointer, "
+        "a finger, or the arrow keys."
     )
     links = (tag("a", escape(grid.name), href=f"#{grid.name}") for grid in grids)
     return tag("h1", TITLE) + tag("p", escape(f"{counted} {how}")) + tag("nav", *links)

@@ -258,8 +258,12 @@ def seeds_note(rows: Sequence[TableRow]) -> str:
     scored = "Average precision in percent"
     if counts == [1]:
         return f"{scored}; one seed each: no interval, and nothing small is decided."
-    words = seeds_word(counts[-1]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    return f"{scored}, the mean of {words} a row; changes are paired by seed."
+    if len(counts) == 1:
+        return f"{scored}, the mean of {seeds_word(counts[0])} a row; changes are paired by seed."
+    return (
+        f"{scored}, the mean of {counts[0]} to {counts[-1]} seeds a row; a change is that of the "
+        "seeds which both its rows have, and not always that of the means."
+    )
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:
