@@ -176,7 +176,9 @@ def losses_of_compiled_parts(losses, monkeypatch):
         detector = build_detector("yolov5n", 12, box_loss=loss).train()
         expected = detector(images, targets)["box"]
         detector.compiled_parts = ("loss",)
+        given = loss.alpha, loss.penalty_alpha
         compile_parts(detector)
+        assert (loss.alpha, loss.penalty_alpha) == given, "the caller's own stays as it is"
         torch.testing.assert_close(detector(images, targets)["box"], expected)
         found.append(expected.item())
     return found, counter.frame_count

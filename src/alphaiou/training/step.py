@@ -259,13 +259,11 @@ def _hold_powers_in_tensors(part: nn.Module, device: torch.device) -> None:
 
     The reference does not: it is simpler for a number that it knows.
     """
-    for loss in part.modules():
-        if not isinstance(loss, AlphaIoULoss) or loss.schedule is not None:
-            continue
-        if loss.modifiers or kernel_of(loss.kind) is None:
-            continue
-        alphas = check_alphas(loss.alpha, loss.penalty_alpha)
-        loss.alpha, loss.penalty_alpha = (torch.tensor(alpha, device=device) for alpha in alphas)
+    losses = (module for module in part.modules() if isinstance(module, AlphaIoULoss))
+    for loss in losses:
+        if loss.schedule is None and not loss.modifiers and kernel_of(loss.kind) is not None:
+            powers = check_alphas(loss.alpha, loss.penalty_alpha)
+            loss.alpha, loss.penalty_alpha = (torch.tensor(one, device=device) for one in powers)
 
 
 def _scheduled_alpha(module: nn.Module) -> list[Tensor]:
