@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_beyond import exchanges
+from alphaiou.experiments.paper_changes import change_sweeps
 from alphaiou.experiments.paper_exchange import FARTHEST
 from alphaiou.experiments.paper_exports import markdown_lines
 from alphaiou.experiments.paper_records import (
     CellRuns,
     RunRecord,
+    drawn_scores,
     grid_scores,
     with_found_seeds,
 )
@@ -34,10 +37,31 @@ EXCHANGE_NOTE = (
     "beats at both scores; hollow marks have one seed; what is asked for is in the "
     f"shaded corner; what loses {100 * FARTHEST:g} % of mAP75:95 or more is not drawn."
 )
-#: What is said below the other pictures.
-SWEEP_NOTE = "The points of a line are means over the seeds that all of them have."
-#: The runs of a picture and what they vary; None if it shows what candidates exchange.
-Drawing = tuple[Mapping[str, CellRuns], Sweep | None]
+#: What is said below the other pictures, by what they show.
+NOTES = {
+    "levels": "The points of a line are means over the seeds that all of them have.",
+    "changes": (
+        "Changes against the same loss without the power, over the seeds that both have, with "
+        "their 95 % intervals; hollow marks have one seed."
+    ),
+    "exchange": EXCHANGE_NOTE,
+}
+Shown = Literal["levels", "changes", "exchange"]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A picture of the findings.
+
+    Attributes:
+        shows: Scores against what is varied, what changes along it, or what candidates exchange.
+        cells: The runs.
+        sweep: What is varied, unless it shows an exchange.
+    """
+
+    shows: Shown
+    cells: Mapping[str, CellRuns]
+    sweep: Sweep | None = None
 
 
 def findings(record: Record) -> str:
@@ -73,25 +97,32 @@ def findings(record: Record) -> str:
 def drawn(record: Record) -> dict[str, Drawing]:
     """What the pictures of the findings show, by the names of their files."""
     records = {run["name"]: run for run in record["runs"]}
+    grids = [
+        *_grids(BUDGET, records, set()),
+        _of_found_runs(paper_grids(quick_scale(DATA))[ANY_BUDGET], records),
+    ]
+    return {name: drawing for grid in grids for name, drawing in _drawings(grid, records).items()}
+
+
+def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Drawing]:
+    """Where rows are compared at every value of what is varied, what changes there is drawn."""
+    name, cells = f"{DATA.name}_{grid.name}", drawn_scores(grid, records)
+    if grid.searches:
+        return {name: Drawing("exchange", cells)} if exchanges(cells) else {}
+    changing = change_sweeps(cells)
     return {
-        name: drawing
-        for grid in _grids(BUDGET, records, set())
-        for name, drawing in _drawings(grid, grid_scores(grid, records)).items()
+        f"{name}_{sweep.name}": Drawing("changes" if sweep in changing else "levels", cells, sweep)
+        for sweep in sweeps_of(cells)
     }
 
 
-def _drawings(grid: Grid, cells: Mapping[str, CellRuns]) -> dict[str, Drawing]:
-    name = f"{DATA.name}_{grid.name}"
-    if grid.searches:
-        return {name: (cells, None)} if exchanges(cells) else {}
-    return {f"{name}_{sweep.name}": (cells, sweep) for sweep in sweeps_of(cells)}
-
-
-def _pictures(grid: Grid, cells: Mapping[str, CellRuns]) -> list[str]:
-    """The files of the pictures of a grid, and what is said below them."""
-    files = _drawings(grid, cells)
-    note = EXCHANGE_NOTE if grid.searches else SWEEP_NOTE
-    return [*(f"![{grid.title}](images/{name}.svg)" for name in files), *([note] if files else [])]
+def _pictures(grid: Grid, records: Mapping[str, RunRecord]) -> list[str]:
+    """The files of the pictures of a grid, and what is said below each."""
+    return [
+        text
+        for name, drawing in _drawings(grid, records).items()
+        for text in (f"![{grid.title}](images/{name}.svg)", NOTES[drawing.shows])
+    ]
 
 
 def _is_swept(grid: Grid) -> bool:
@@ -137,7 +168,7 @@ def _sections(
         table = paper_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
-        pictures = _pictures(grid, grid_scores(grid, records)) if pictured else []
+        pictures = _pictures(grid, records) if pictured or grid.name == ANY_BUDGET else []
         text = [
             f"{level} {table.title}",
             f"{_setting(grid)} {table.notes[0]}",

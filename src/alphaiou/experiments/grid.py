@@ -39,6 +39,7 @@ class Grid:
         pictures: Whether it needs what the detectors find, and not their scores alone.
         searches: Whether it looks for what is better than IoU at its best gain: its rows are
             compared with that, and drawn by what they give for what they gain.
+        beside: Rows of another grid that its pictures show too, if they were run.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Grid:
     place: str = ""
     pictures: bool = False
     searches: bool = False
+    beside: tuple[Cell, ...] = ()
 
     def recipes(self) -> Iterator[tuple[Cell, Recipe]]:
         """Every run, all cells of a seed before the next seed: comparisons are whole early."""

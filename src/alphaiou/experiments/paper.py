@@ -154,7 +154,8 @@ def table3(scale: Scale) -> Grid:
         recipe = replace(scale.recipe(), noise=rate)
         published = partial(_row, TABLE_3[rate], columns=ALL_COLUMNS)
         cells += plain_and_powered(("iou", "diou"), recipe, published, f", η={rate:g}")
-    return Grid("table3", "Training boxes with noise", tuple(cells), place="Table 3")
+    title, clean = "Training boxes with noise", _on_voc(scale)
+    return Grid("table3", title, tuple(cells), place="Table 3", beside=clean)
 
 
 def alpha(scale: Scale) -> Grid:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alphaiou.experiments.paper_best import CHOSEN_BY
-from alphaiou.experiments.paper_beyond import Changes, exchanges, is_plain
+from alphaiou.experiments.paper_beyond import exchanges, is_plain
 from alphaiou.experiments.paper_records import CellRuns
-from alphaiou.experiments.paper_series import Point
+from alphaiou.experiments.paper_series import Point, change_point
 from alphaiou.experiments.recipes import gain_factor
 from alphaiou.training.recipe import Recipe
 
@@ -35,17 +35,9 @@ def exchange_points(cells: Mapping[str, CellRuns], score: str) -> dict[str, list
     for label in sorted(changes, key=lambda label: gain_factor(cells[label].cell.recipe)):
         if changes[label][CHOSEN_BY].relative > -FARTHEST:
             group = _group(cells[label].cell.recipe)
-            found[group].append(_point(label, changes[label], score))
+            across = round(100 * changes[label][ACROSS].relative, 2)
+            found[group].append(change_point(across, changes[label][score], label))
     return {group: points for group, points in found.items() if points}
-
-
-def _point(label: str, changes: Changes, score: str) -> Point:
-    own = changes[score]
-    low, high = own.relative, own.relative
-    if own.relative_bootstrap is not None:
-        low, high = own.relative_bootstrap.low, own.relative_bootstrap.high
-    across = round(100 * changes[ACROSS].relative, 2)
-    return Point(across, 100 * own.relative, 100 * low, 100 * high, label, own.seeds == 1)
 
 
 def _group(recipe: Recipe) -> str:

@@ -9,18 +9,20 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
+from alphaiou.experiments.change_plot import change_figure
 from alphaiou.experiments.compare import ComparedRun
 from alphaiou.experiments.exchange_plot import exchange_figure
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper_beyond import exchanges
+from alphaiou.experiments.paper_changes import change_sweeps
 from alphaiou.experiments.paper_pictures import reached, seen_runs
-from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
+from alphaiou.experiments.paper_records import CellRuns, RunRecord, drawn_scores, grid_scores
 from alphaiou.experiments.paper_series import Point, Sweep, curves, sweeps_of, swept
 from alphaiou.experiments.score_figures import looks
 from alphaiou.experiments.score_tables import column_title
-from alphaiou.experiments.style import FULL_WIDTH, panel_title, save_figure
+from alphaiou.experiments.style import FULL_WIDTH, panel_title, save_figure, values_only
 
 PANELS = ("ap50", "map75_95", "ap95")
 MOST_BARS = 6  # beside one another, so that they can be told apart
@@ -42,8 +44,11 @@ def save_plots(
     drawings: dict[str, Callable[[], Figure]] = {}
     if len(list(filter(None, curves(cells, PANELS[0]).values()))) > 1:
         drawings["curves"] = partial(curves_figure, cells)
-    for sweep in sweeps_of(cells):
-        drawings[sweep.name] = partial(sweep_figure, cells, sweep)
+    drawn = drawn_scores(grid, records)
+    for sweep in sweeps_of(drawn):
+        drawings[sweep.name] = partial(sweep_figure, drawn, sweep)
+    for sweep in change_sweeps(drawn):
+        drawings[f"{sweep.name}-change"] = partial(change_figure, drawn, sweep)
     if grid.searches and exchanges(cells):
         drawings["exchange"] = partial(exchange_figure, cells)
     seen = seen_runs(cells, paths)
@@ -68,9 +73,7 @@ def sweep_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
     for axes in figure.axes:
         if sweep.name == "alpha" and values[0] > 0:
             axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(values))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        values_only(axes, values)
     return figure
 
 
@@ -128,4 +131,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 
 def _legend_columns(names: Sequence[str]) -> int:
-    return max(1, min(len(names), LEGEND_LETTERS // (max(map(len, names)) + 6)))
+    """As many as there is room for, but no more than fill the rows that it takes."""
+    most = max(1, min(len(names), LEGEND_LETTERS // (max(map(len, names)) + 6)))
+    rows = -(-len(names) // most)
+    return -(-len(names) // rows)

@@ -91,6 +91,11 @@ def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellR
     return cells
 
 
+def drawn_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellRuns]:
+    """The runs of every cell, and of those of other grids that belong to its pictures."""
+    return grid_scores(replace(grid, cells=(*grid.cells, *grid.beside)), records)
+
+
 def with_found_seeds(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
     """The grid with all seeds that any of its cells was run with; as it is if there are none."""
     every = sorted({record["recipe"]["seed"] for record in records.values()})

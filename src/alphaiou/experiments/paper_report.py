@@ -12,6 +12,7 @@ from alphaiou.experiments.differing_pictures import Differences, read_difference
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import escape, tag
 from alphaiou.experiments.paper_beyond import WANTED
+from alphaiou.experiments.paper_changes import change_sweeps, changes_along, published_along
 from alphaiou.experiments.paper_charts import band_chart, dot_chart
 from alphaiou.experiments.paper_circumstances import environment, recipes_of
 from alphaiou.experiments.paper_exchange import ACROSS, JOINED, exchange_points
@@ -19,6 +20,7 @@ from alphaiou.experiments.paper_pictures import alike, compared_pairs, reached_s
 from alphaiou.experiments.paper_records import (
     CellRuns,
     RunRecord,
+    drawn_scores,
     grid_scores,
     load_records,
     record_paths,
@@ -31,6 +33,7 @@ from alphaiou.training.checkpoint import write_whole
 PAGE = "report.html"
 TITLE = "The paper, run again"
 CHARTS = ("ap50", "map", "map75_95", "ap95")
+CHANGES = ("ap50", "map", "map75_95")
 #: Losses that are shown side by side in pictures.
 MOST_PICTURED = 4
 
@@ -144,7 +147,7 @@ def _section(
         _table(table),
         _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
-        _charts(grid, cells, paths),
+        _charts(grid, cells, drawn_scores(grid, records), paths),
         _gallery(grid, cells, paths),
         recipes_of(grid),
         id=grid.name,
@@ -177,9 +180,14 @@ def _sentences(sentences: Sequence[str]) -> str:
     )
 
 
-def _charts(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
+def _charts(
+    grid: Grid,
+    cells: Mapping[str, CellRuns],
+    drawn: Mapping[str, CellRuns],
+    paths: Mapping[str, Path],
+) -> str:
     """Against what is varied where that is many values, else by epoch; and how boxes lie."""
-    charts = _exchanges(cells) if grid.searches else _sweeps(cells)
+    charts = _exchanges(cells) if grid.searches else [*_sweeps(drawn), *_changes(drawn)]
     if not charts:
         scored = {score: curves(cells, score) for score in CHARTS}
         for score, lines in scored.items():
@@ -218,6 +226,26 @@ def _sweeps(cells: Mapping[str, CellRuns]) -> list[str]:
         )
         for sweep in sweeps_of(cells)
         for score in CHARTS
+    ]
+
+
+def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
+    """What rows change against their baselines, ours and as the paper prints it."""
+    return [
+        band_chart(
+            {
+                **changes_along(cells, sweep, score),
+                **{
+                    f"{name}, in the paper": points
+                    for name, points in published_along(cells, sweep, score).items()
+                },
+            },
+            f"{column_title(score)}, change against {sweep.label}",
+            sweep.label,
+            "change in %",
+        )
+        for sweep in change_sweeps(cells)
+        for score in CHANGES
     ]
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.recipes import at_usual_gain, gain_factor, gain_name
-from alphaiou.experiments.statistics import bootstrap_mean
+from alphaiou.experiments.statistics import PairedChange, bootstrap_mean
 from alphaiou.training.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Point:
-    """A mean over seeds, in percent.
+    """A mean over seeds, or a change of one, in percent.
 
     Attributes:
         x: Where it is drawn.
@@ -90,7 +90,7 @@ def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, 
     that went from some seeds to others would show how these differ.
     """
     placed = [own for own in cells.values() if own.runs and _has_place(own.cell.recipe, sweep)]
-    names = _names([sweep.rest(own.cell.recipe) for own in placed])
+    names = line_names([sweep.rest(own.cell.recipe) for own in placed])
     lines: dict[str, list[CellRuns]] = {name: [] for name in names.values()}
     for own in placed:
         lines[names[sweep.rest(own.cell.recipe)]].append(own)
@@ -138,6 +138,20 @@ def mean_point(x: float, values: Sequence[float]) -> Point:
     return Point(x, mean, 100 * interval.low, 100 * interval.high)
 
 
+def change_point(x: float, change: PairedChange, name: str = "") -> Point:
+    """A change in percent of its baseline, and its interval.
+
+    Examples:
+        >>> from alphaiou.experiments.statistics import paired_change
+        >>> change_point(0.3, paired_change({0: 0.375}, {0: 0.25}))
+        Point(x=0.3, mean=50.0, low=50.0, high=50.0, name='', alone=True)
+    """
+    mean, interval = 100 * change.relative, change.relative_bootstrap
+    if interval is None:
+        return Point(x, mean, mean, mean, name, change.seeds == 1)
+    return Point(x, mean, 100 * interval.low, 100 * interval.high, name)
+
+
 def _by_epoch(own: CellRuns, score: str) -> dict[float, list[float]]:
     """The scores of every seed at the epochs that all of them were scored at."""
     by_seed = [_scored(run, score) for run in own.runs.values()]
@@ -162,7 +176,7 @@ def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[list[Recipe]]:
     return list(lines.values())
 
 
-def _names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
+def line_names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
     """A name for each line: its loss, and in what else it differs from the others."""
     varied = [part for part in _PARTS if len({part(one) for one in recipes}) > 1]
     return {one: ", ".join([one.loss_name, *(part(one) for part in varied)]) for one in recipes}

@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 
 from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.bench.record import read_record
+from alphaiou.experiments.change_plot import change_figure
 from alphaiou.experiments.comparable import plain_runs
 from alphaiou.experiments.exchange_plot import exchange_figure
-from alphaiou.experiments.findings import drawn
+from alphaiou.experiments.findings import Drawing, drawn
 from alphaiou.experiments.paper_plots import PANELS, curves_figure, sweep_figure
 from alphaiou.experiments.paper_series import curves
 from alphaiou.experiments.style import save_figure
@@ -35,15 +36,19 @@ def main(root: Path | None = None) -> int:
         table = plain_runs(record["runs"], detector, epochs)
         if table is not None and any(curves(table.rows, PANELS[0]).values()):
             drawings[name] = partial(curves_figure, table.rows)
-    for name, (cells, sweep) in drawn(record).items():
-        if sweep is None:
-            drawings[name] = partial(exchange_figure, cells)
-        else:
-            drawings[name] = partial(sweep_figure, cells, sweep)
+    for name, own in drawn(record).items():
+        drawings[name] = partial(_figure, own)
     for name, draw in drawings.items():
-        for path in save_figure(draw, root / "docs/images" / name):
+        for path in save_figure(draw, root / "docs/images" / name, ("svg",)):
             sys.stdout.write(f"wrote {path}\n")
     return 0
+
+
+def _figure(drawing: Drawing) -> Figure:
+    if drawing.sweep is None:
+        return exchange_figure(drawing.cells)
+    draw = change_figure if drawing.shows == "changes" else sweep_figure
+    return draw(drawing.cells, drawing.sweep)
 
 
 if __name__ == "__main__":

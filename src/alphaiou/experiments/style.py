@@ -8,6 +8,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 FULL_WIDTH = 7.0  # inches: the text width of a two-column page
 INK = "#262626"
@@ -57,14 +58,16 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def save_figure(draw: Callable[[], Figure], stem: Path) -> list[Path]:
+def save_figure(
+    draw: Callable[[], Figure], stem: Path, suffixes: Sequence[str] = ("png", "svg")
+) -> list[Path]:
     """Draw a figure in the house style and write it as ``stem.png`` and ``stem.svg``."""
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in ("png", "svg")]
+    paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in suffixes]
     with mpl.rc_context(STYLE):
         figure = draw()
-        figure.savefig(paths[0])
-        figure.savefig(paths[1], metadata={"Date": None})
+        for path in paths:
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     return paths
 
 
@@ -83,3 +86,10 @@ def panel_title(axes: Axes, letter: str, text: str) -> None:
 def _ramp(colours: LinearSegmentedColormap, alphas: Sequence[float]) -> dict[float, str]:
     places = [0.6] if len(alphas) == 1 else [i / (len(alphas) - 1) for i in range(len(alphas))]
     return {alpha: to_hex(colours(place)) for alpha, place in zip(alphas, places, strict=True)}
+
+
+def values_only(axes: Axes, values: Sequence[float]) -> None:
+    """Mark the values that there are on the axis across, and no others."""
+    axes.xaxis.set_major_locator(FixedLocator(values))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

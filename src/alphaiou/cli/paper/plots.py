@@ -23,6 +23,7 @@ class PaperPlots(RecordOptions):
     As far as the records allow, for each grid, as PNG and SVG in --out:
     - GRID-curves   scores by epoch, with bands where there are several seeds
     - GRID-alpha    scores against α; GRID-gain, -noise, -subset, -epochs likewise
+    - GRID-noise-change   what α changes with noise, beside the paper; -subset, -epochs likewise
     - GRID-ious     objects found with at least an IoU, where findings were kept
 
     For the grid examples: images where two detectors differ, from their weights.
