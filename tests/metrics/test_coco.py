@@ -143,6 +143,7 @@ def test_tables_become_scores():
     keys = [*(f"ap{p}" for p in range(50, 100, 5)), "map", "map75_95"]
     assert list(found.as_dict())[: len(keys)] == keys
     assert found.as_dict()["ar100"] == found.ar[100]
+    assert (found.as_dict()["found60"], found.as_dict()["found65"]) == (0.5, 0)
     with pytest.raises(ValueError, match=r"iou=0\.52 was not scored"):
         found.precision_recall(0.52)
     with pytest.raises(ValueError, match="label=3 must be 0 to 2"):

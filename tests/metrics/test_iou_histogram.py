@@ -5,8 +5,8 @@ import pytest
 import torch
 from torchvision.ops import box_iou
 
-from alphaiou.metrics import counts_above, detection_ious, matching
-from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
+from alphaiou.metrics import counts_above, detection_ious, found_shares, matching
+from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS, SURE
 from tests.metrics.made_data import corners, make
 
 
@@ -59,3 +59,30 @@ def test_counts_fall_with_the_threshold():
     assert list(counts) == list(HISTOGRAM_THRESHOLDS)
     assert list(counts.values()) == [sum(iou >= t for iou in ious) for t in HISTOGRAM_THRESHOLDS]
     assert counts[0.5] > counts[0.9] > 0
+
+
+def by_loops(data, threshold):
+    """The share of the objects whose surest detection has at least an IoU, one by one."""
+    pairwise = box_iou(
+        torch.from_numpy(corners(data.boxes)), torch.from_numpy(corners(data.target_boxes))
+    ).numpy()
+    surest = {}
+    for row in np.argsort(-data.scores, kind="stable"):
+        own = (data.target_images == data.images[row]) & (data.target_labels == data.labels[row])
+        ious = np.where(own, pairwise[row], 0)
+        if data.scores[row] >= SURE and ious.max() > 0:
+            surest.setdefault(int(ious.argmax()), ious.max())
+    objects = np.flatnonzero(~(data.crowd | data.difficult))
+    return np.mean([surest.get(int(one), 0) >= threshold for one in objects])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_shares_of_objects_found_against_loops(seed):
+    data = make(seed, kind="sizes", images=6, classes=2).in_order()
+    assert (data.scores < SURE).any()
+    shares = found_shares(data)
+    assert list(shares) == [50, 55, 60, 65, 70, 75, 80, 85, 90]
+    assert list(shares.values()) == pytest.approx([by_loops(data, p / 100) for p in shares])
+    assert 0 < shares[90] < shares[50] < 1
+    assert all(np.isnan(share) for share in found_shares(make(0, targets=0)).values())
+    assert set(found_shares(make(0, detections=0)).values()) == {0.0}

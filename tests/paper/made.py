@@ -19,10 +19,11 @@ RECIPE = replace(
 
 
 def made_scores(level: float) -> dict[str, float]:
-    """Average precision that falls with the IoU asked for."""
+    """Average precision, and objects found, that fall with the IoU asked for."""
+    found = {f"found{t}": 1.2 * level * (1 - (t - 50) / 50) for t in THRESHOLDS[:-1]}
     ap = {f"ap{t}": level * (1 - (t - 50) / 50) for t in THRESHOLDS}
     high = [ap[f"ap{t}"] for t in THRESHOLDS if t >= 75]
-    return ap | {"map": sum(ap.values()) / 10, "map75_95": sum(high) / len(high)}
+    return ap | {"map": sum(ap.values()) / 10, "map75_95": sum(high) / len(high)} | found
 
 
 def made_record(recipe: Recipe, level: float, epochs: int = 6) -> dict:

@@ -115,7 +115,7 @@ def test_changes_are_among_the_plots_and_on_the_page(tmp_path):
     grid = noise_grid()
     records = records_of(grid, table1())
     paths = {name: tmp_path / name / "record.json" for name in records}
-    names = {path.stem for path in save_plots(grid, records, paths, tmp_path)}
+    names = {path.stem for path in save_plots(grid, records, tmp_path)}
     assert names == {"table3-curves", "table3-noise", "table3-noise-change"}
     page = paper_page([grid], records, paths)
     assert "mAP75:95, change against rate of noise" in page

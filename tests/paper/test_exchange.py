@@ -175,13 +175,12 @@ def test_dots_and_the_corner_lie_where_the_axes_say():
 
 def test_the_picture_is_among_the_plots_and_the_same_again(tmp_path):
     found = exchanging(EXCHANGED)
-    paths = dict.fromkeys(found, tmp_path / "no-pictures/record.json")
     for part in "ab":
-        names = {path.name for path in save_plots(GRID, found, paths, tmp_path / part)}
+        names = {path.name for path in save_plots(GRID, found, tmp_path / part)}
         assert {"beyond-exchange.png", "beyond-exchange.svg"} <= names
     first, second = ((tmp_path / part / "beyond-exchange.svg").read_bytes() for part in "ab")
     assert first == second
-    plain = save_plots(GRID, records(PLAIN), paths, tmp_path / "plain")
+    plain = save_plots(GRID, records(PLAIN), tmp_path / "plain")
     assert not any("exchange" in path.name for path in plain)
 
 

@@ -308,6 +308,7 @@ def test_findings_have_the_sections_that_have_runs():
     assert re.findall("^#.*", text, re.MULTILINE) == [
         "## 60 epochs",
         "### IoU and DIoU against their α versions",
+        "### How well the boxes that are found lie on their objects",
     ]
     assert "α-IoU (α=3) is better than IoU at AP50 by 5.00 points" in text
     assert "DIoU |" not in text  # which was not run

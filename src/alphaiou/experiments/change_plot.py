@@ -31,7 +31,7 @@ def change_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
         axes.axhline(0, color="#8C8C8C", lw=0.6, zorder=0)
         own, printed = (made(cells, sweep, score) for made in (changes_along, published_along))
         for (name, points), look in zip(own.items(), looks(len(own)), strict=True):
-            _draw(axes, points, name, look)
+            draw_changes(axes, points, name, look)
             dashed = printed.get(name, [])
             axes.plot(*_places(dashed), lw=0.9, ls=(0, (3, 2.2)), color=look["color"])
         panel_title(axes, letter, f"{column_title(score)}, change in %")
@@ -45,7 +45,8 @@ def change_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, points: Sequence[Point], name: str, look: Mapping[str, Any]) -> None:
+def draw_changes(axes: Axes, points: Sequence[Point], name: str, look: Mapping[str, Any]) -> None:
+    """A line of changes with their intervals; hollow marks have one seed."""
     x, means = _places(points)
     axes.plot(x, means, label=name, **look, **MARK)
     for point in points:

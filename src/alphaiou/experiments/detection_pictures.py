@@ -20,14 +20,13 @@ from alphaiou.data.dataset import DetectionDataset, Target
 from alphaiou.data.index import DetectionIndex
 from alphaiou.detectors import Detections, fold_batch_norm
 from alphaiou.metrics import DetectionScores, detection_ious
+from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.metrics.rules import RuleName
 from alphaiou.training.evaluate import detect, ground_truth, readable
 from alphaiou.training.sets import run_sets
 from alphaiou.training.weights import TrainedDetector, load_weights
 
 FINDINGS, EXAMPLES = "findings.json", "examples"
-#: Detections of a lower score are neither counted nor drawn.
-LEAST_SCORE = 0.25
 EXAMPLE_COUNT = 6
 #: A picture with more objects than this is too full to look at.
 MOST_OBJECTS = 8
@@ -96,7 +95,7 @@ class Looked:
     Attributes:
         rule: How the run is scored.
         index: The images that can be read.
-        found: The detections of each, of a score of at least ``LEAST_SCORE``.
+        found: The detections of each, of a score of at least ``SURE``.
     """
 
     rule: RuleName
@@ -151,7 +150,7 @@ def _find(looked: Looked, folder: Path) -> Findings:
         split=index.split,
         images=len(index),
         objects=int((~(index.crowd | index.difficult)).sum()),
-        least_score=LEAST_SCORE,
+        least_score=SURE,
         ious=[round(iou, 4) for iou in sorted(ious.tolist(), reverse=True)],
         examples=[
             draw_example(index, row, found[row], folder)
@@ -162,7 +161,7 @@ def _find(looked: Looked, folder: Path) -> Findings:
 
 def _detect_all(trained: TrainedDetector, cache: ImageCache, device: str) -> list[Detections]:
     detector = trained.detector.to(device)
-    detector.set_least_score(LEAST_SCORE)
+    detector.set_least_score(SURE)
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     batches = torch.split(torch.arange(len(cache)), 32)
     return [

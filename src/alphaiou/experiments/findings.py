@@ -14,6 +14,7 @@ from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_changes import change_sweeps
 from alphaiou.experiments.paper_exchange import FARTHEST
 from alphaiou.experiments.paper_exports import markdown_lines
+from alphaiou.experiments.paper_found import found_lines
 from alphaiou.experiments.paper_records import (
     CellRuns,
     RunRecord,
@@ -24,6 +25,7 @@ from alphaiou.experiments.paper_records import (
 from alphaiou.experiments.paper_scales import BUDGET, budgets, quick_scale
 from alphaiou.experiments.paper_series import Sweep, sweeps_of
 from alphaiou.experiments.paper_tables import paper_table
+from alphaiou.metrics.iou_histogram import SURE
 
 #: The data set of the quick grids, by the name that it has in recipes.
 DATA = Path("voc320")
@@ -45,8 +47,12 @@ NOTES = {
         "their 95 % intervals; hollow marks have one seed."
     ),
     "exchange": EXCHANGE_NOTE,
+    "found": (
+        "Objects found by a detection of a score of at least "
+        f"{SURE:g}, each counted once; hollow marks have one seed."
+    ),
 }
-Shown = Literal["levels", "changes", "exchange"]
+Shown = Literal["levels", "changes", "exchange", "found"]
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,10 @@ class Drawing:
     """A picture of the findings.
 
     Attributes:
-        shows: Scores against what is varied, what changes along it, or what candidates exchange.
+        shows: Scores against what is varied, what changes along it, what candidates exchange, or
+            what is found with at least an IoU.
         cells: The runs.
-        sweep: What is varied, unless it shows an exchange.
+        sweep: What is varied, where anything is.
     """
 
     shows: Shown
@@ -109,6 +116,8 @@ def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Drawing
     name, cells = f"{DATA.name}_{grid.name}", drawn_scores(grid, records)
     if grid.searches:
         return {name: Drawing("exchange", cells)} if exchanges(cells) else {}
+    if grid.columns:
+        return {name: Drawing("found", cells)} if found_lines(cells) else {}
     changing = change_sweeps(cells)
     return {
         f"{name}_{sweep.name}": Drawing("changes" if sweep in changing else "levels", cells, sweep)
@@ -131,14 +140,14 @@ def _is_swept(grid: Grid) -> bool:
 
 
 def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> list[Grid]:
-    """The grids at a budget that have a run which was not seen, and is not in an earlier one."""
+    """The grids at a budget that say more of their runs than was seen, or than earlier ones do."""
     chosen: list[Grid] = []
     for grid in paper_grids(quick_scale(DATA, epochs)).values():
         if not (grid.cells and _is_swept(grid)):
             continue
         found = _of_found_runs(grid, records)
         names = _names(found, records)
-        if names - seen:
+        if names - seen or (names and grid.columns):
             chosen.append(found)
             seen = seen | names
     return chosen

@@ -39,6 +39,7 @@ class Grid:
         pictures: Whether it needs what the detectors find, and not their scores alone.
         searches: Whether it looks for what is better than IoU at its best gain: its rows are
             compared with that, and drawn by what they give for what they gain.
+        columns: The scores that it is about, unless they are those of all tables.
         beside: Rows of another grid that its pictures show too, if they were run.
     """
 
@@ -50,6 +51,7 @@ class Grid:
     place: str = ""
     pictures: bool = False
     searches: bool = False
+    columns: tuple[str, ...] = ()
     beside: tuple[Cell, ...] = ()
 
     def recipes(self) -> Iterator[tuple[Cell, Recipe]]:

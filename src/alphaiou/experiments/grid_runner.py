@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from alphaiou.data.layouts import SHAPES_WORD
 from alphaiou.data.problems import DataError
 from alphaiou.experiments.detection_pictures import FINDINGS
 from alphaiou.experiments.grid import Grid
-from alphaiou.experiments.paper_records import record_paths
+from alphaiou.experiments.paper_records import read_record, record_paths
 from alphaiou.experiments.worker_pool import Ended, Job, WorkerPool, seats_for
 from alphaiou.training.checkpoint import write_whole
 from alphaiou.training.fit import Execution, Report
@@ -38,12 +38,14 @@ class PlannedRun:
         label: What to call it: the first grid that needs it, its row there, and its seed.
         recipe: What is run.
         pictures: Whether a grid needs what the detector finds as well.
+        columns: Scores that a grid is about, which records of earlier versions may lack.
     """
 
     name: str
     label: str
     recipe: Recipe
     pictures: bool = False
+    columns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,11 @@ def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]
             name = recipe_hash(recipe)
             label = f"{grid.name}: {cell.label}, seed {recipe.seed}"
             known = runs.get(name, PlannedRun(name, label, recipe))
-            pictures = known.pictures or grid.pictures
-            runs[name] = PlannedRun(name, known.label, recipe, pictures)
+            runs[name] = replace(
+                known,
+                pictures=known.pictures or grid.pictures,
+                columns=known.columns.union(grid.columns),
+            )
     return list(runs.values())
 
 
@@ -169,7 +174,7 @@ def run_grid(
     device = device_kind(execution.device) if ray is None else "cpu"
     runs = planned_runs(grids, device)
     there = record_paths([folder, *earlier])
-    todo = [run for run in runs if not _is_finished(run, there, folder)]
+    todo = [run for run in runs if not (is_scored(run, there) and _is_seen(run, there, folder))]
     here = [run for run in todo if _is_reachable(run, data)]
     report.planned(here, len(runs) - len(todo))
     jobs = [Job(run.recipe, folder, link_data(data, folder), run.pictures) for run in here]
@@ -240,10 +245,16 @@ def link_data(places: Mapping[str, Path], folder: Path) -> Path:
     return links
 
 
-def _is_finished(run: PlannedRun, records: Mapping[str, Path], folder: Path) -> bool:
-    if run.name not in records:
-        return False
-    # What a committed record lacks cannot be had without the weights.
+def is_scored(run: PlannedRun, records: Mapping[str, Path]) -> bool:
+    """Whether a run has a record with all that its grids are about."""
+    path = records.get(run.name)
+    return path is not None and (
+        not run.columns or run.columns <= read_record(path)["scores"].keys()
+    )
+
+
+def _is_seen(run: PlannedRun, records: Mapping[str, Path], folder: Path) -> bool:
+    """Whether the pictures are there; those of a committed record cannot be had without weights."""
     own = records[run.name].parent == folder / run.name
     return not (run.pictures and own) or (folder / run.name / FINDINGS).exists()
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from alphaiou.experiments.compare import ComparedRun
 from alphaiou.experiments.detection_pictures import FINDINGS, Findings, findings_of
 from alphaiou.experiments.paper_records import CellRuns, run_folder
-from alphaiou.experiments.paper_series import Point, mean_point
-from alphaiou.metrics.iou_histogram import counts_above
 
 
 def seen_runs(
@@ -31,26 +27,6 @@ def seen_runs(
                 run = ComparedRun(record, findings_of(folder), folder)
                 seen.setdefault(label, []).append(run)
     return seen
-
-
-def reached(runs: Sequence[ComparedRun]) -> dict[float, list[int]]:
-    """How many objects each run found with at least an IoU of .5, .55, … .9."""
-    counts = [counts_above(np.asarray(run.findings.ious)) for run in runs]
-    return {threshold: [own[threshold] for own in counts] for threshold in counts[0]}
-
-
-def reached_shares(seen: Mapping[str, Sequence[ComparedRun]]) -> dict[str, list[Point]]:
-    """The same as shares of all objects, a line a cell."""
-    return {
-        label: [
-            mean_point(
-                threshold,
-                [n / max(run.findings.objects, 1) for n, run in zip(own, runs, strict=True)],
-            )
-            for threshold, own in reached(runs).items()
-        ]
-        for label, runs in seen.items()
-    }
 
 
 def alike(seen: Mapping[str, Sequence[ComparedRun]], most: int) -> dict[str, ComparedRun]:

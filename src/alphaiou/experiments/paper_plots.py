@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from alphaiou.experiments.change_plot import change_figure
-from alphaiou.experiments.compare import ComparedRun
 from alphaiou.experiments.exchange_plot import exchange_figure
+from alphaiou.experiments.found_plot import found_figure
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_changes import change_sweeps
-from alphaiou.experiments.paper_pictures import reached, seen_runs
+from alphaiou.experiments.paper_found import found_lines
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, drawn_scores, grid_scores
 from alphaiou.experiments.paper_series import Point, Sweep, curves, sweeps_of, swept
 from alphaiou.experiments.score_figures import looks
@@ -25,19 +23,15 @@ from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.style import FULL_WIDTH, panel_title, save_figure, values_only
 
 PANELS = ("ap50", "map75_95", "ap95")
-MOST_BARS = 6  # beside one another, so that they can be told apart
 LEGEND_LETTERS = 105  # across a figure
 
 
-def save_plots(
-    grid: Grid, records: Mapping[str, RunRecord], paths: Mapping[str, Path], out: Path
-) -> list[Path]:
+def save_plots(grid: Grid, records: Mapping[str, RunRecord], out: Path) -> list[Path]:
     """Draw everything that the records of a grid allow, as PNG and SVG, the same bytes each time.
 
     Args:
         grid: Its cells and seeds.
         records: By the names of their runs.
-        paths: Where these are: what the detectors find lies beside them.
         out: The folder to write to.
     """
     cells = grid_scores(grid, records)
@@ -51,9 +45,8 @@ def save_plots(
         drawings[f"{sweep.name}-change"] = partial(change_figure, drawn, sweep)
     if grid.searches and exchanges(cells):
         drawings["exchange"] = partial(exchange_figure, cells)
-    seen = seen_runs(cells, paths)
-    if 0 < len(seen) <= MOST_BARS:
-        drawings["ious"] = partial(reached_figure, seen)
+    if (grid.pictures or grid.columns) and found_lines(cells):
+        drawings["ious"] = partial(found_figure, cells)
     return [
         path
         for name, draw in drawings.items()
@@ -74,36 +67,6 @@ def sweep_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
         if sweep.name == "alpha" and values[0] > 0:
             axes.set_xscale("log")
         values_only(axes, values)
-    return figure
-
-
-def reached_figure(seen: Mapping[str, Sequence[ComparedRun]]) -> Figure:
-    """The paper's figure of IoU distributions: objects found with at least an IoU, seed by seed."""
-    figure = Figure(figsize=(FULL_WIDTH, 2.8), layout="constrained")
-    axes = figure.subplots()
-    counts = {label: reached(runs) for label, runs in seen.items()}
-    thresholds = list(next(iter(counts.values())))
-    places, width = np.arange(len(thresholds)), 0.8 / len(counts)
-    for number, ((label, own), look) in enumerate(
-        zip(counts.items(), looks(len(counts)), strict=True)
-    ):
-        means = np.array([np.mean(own[t]) for t in thresholds])
-        ends = np.array([[min(own[t]), max(own[t])] for t in thresholds]).T
-        shift = (number - (len(counts) - 1) / 2) * width
-        axes.bar(
-            places + shift,
-            means,
-            0.92 * width,
-            color=look["color"],
-            yerr=abs(ends - means) if len(seen[label]) > 1 else None,
-            error_kw={"elinewidth": 0.7, "ecolor": "#262626"},
-            label=label,
-        )
-    axes.set_xticks(places, [f"{threshold:g}".lstrip("0") for threshold in thresholds])
-    axes.grid(False, axis="x")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set(xlabel="IoU at least", ylabel="objects found")
-    _legend(figure, axes)
     return figure
 
 

@@ -45,7 +45,7 @@ def load_records(folders: Iterable[Path]) -> dict[str, RunRecord]:
     Raises:
         RecordError: A file is damaged; the message names it.
     """
-    return {name: _read(path) for name, path in record_paths(folders).items()}
+    return {name: read_record(path) for name, path in record_paths(folders).items()}
 
 
 def run_folder(path: Path) -> Path:
@@ -78,16 +78,25 @@ class CellRuns:
         """A score by seed; NaN where nothing defines it."""
         return {seed: _number(run["scores"].get(column)) for seed, run in self.runs.items()}
 
+    def with_scores(self, columns: Iterable[str]) -> CellRuns:
+        """The same without the runs whose records do not have some scores; these are missing."""
+        wanted = set(columns)
+        runs = {seed: run for seed, run in self.runs.items() if wanted <= run["scores"].keys()}
+        return replace(self, runs=runs, missing=(*self.missing, *(self.runs.keys() - runs.keys())))
+
 
 def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellRuns]:
-    """The runs of every cell by its label; what has no record is counted, never made up."""
+    """The runs of every cell by its label; what has no record is counted, never made up.
+
+    A record without the columns that the grid is about is none.
+    """
     known = _by_question(records.values())
     cells = {}
     for cell in grid.cells:
         found = {seed: _answer(replace(cell.recipe, seed=seed), known) for seed in grid.seeds}
         runs = {seed: record for seed, record in found.items() if record is not None}
         missing = tuple(seed for seed, record in found.items() if record is None)
-        cells[cell.label] = CellRuns(cell, runs, missing)
+        cells[cell.label] = CellRuns(cell, runs, missing).with_scores(grid.columns)
     return cells
 
 
@@ -159,7 +168,12 @@ def _open(recipe: Recipe) -> tuple[str | None, ...]:
     return recipe.precision, recipe.data.train, recipe.data.val, recipe.data.test
 
 
-def _read(path: Path) -> RunRecord:
+def read_record(path: Path) -> RunRecord:
+    """The record of a run.
+
+    Raises:
+        RecordError: The file is damaged; the message names it.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

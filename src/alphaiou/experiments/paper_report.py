@@ -16,7 +16,8 @@ from alphaiou.experiments.paper_changes import change_sweeps, changes_along, pub
 from alphaiou.experiments.paper_charts import band_chart, dot_chart
 from alphaiou.experiments.paper_circumstances import environment, recipes_of
 from alphaiou.experiments.paper_exchange import ACROSS, JOINED, exchange_points
-from alphaiou.experiments.paper_pictures import alike, compared_pairs, reached_shares, seen_runs
+from alphaiou.experiments.paper_found import found_changes, found_lines
+from alphaiou.experiments.paper_pictures import alike, compared_pairs, seen_runs
 from alphaiou.experiments.paper_records import (
     CellRuns,
     RunRecord,
@@ -89,8 +90,10 @@ def paper_page(
 
 
 def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, CellRuns]]]) -> Grid | None:
-    """The first grid that has all the runs of a later one; none where there is no such grid."""
+    """The first grid that says all of a later one; none where there is no such grid."""
     own = {record["name"] for record in _runs(shown[place][1])}
+    if shown[place][0].columns:
+        return None
     for grid, cells in shown[:place]:
         if own <= {record["name"] for record in _runs(cells)}:
             return grid
@@ -147,8 +150,8 @@ def _section(
         _table(table),
         _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
-        _charts(grid, cells, drawn_scores(grid, records), paths),
-        _gallery(grid, cells, paths),
+        _charts(grid, cells, drawn_scores(grid, records)),
+        "" if grid.columns else _gallery(grid, cells, paths),
         recipes_of(grid),
         id=grid.name,
     )
@@ -180,24 +183,35 @@ def _sentences(sentences: Sequence[str]) -> str:
     )
 
 
-def _charts(
-    grid: Grid,
-    cells: Mapping[str, CellRuns],
-    drawn: Mapping[str, CellRuns],
-    paths: Mapping[str, Path],
-) -> str:
+def _charts(grid: Grid, cells: Mapping[str, CellRuns], drawn: Mapping[str, CellRuns]) -> str:
     """Against what is varied where that is many values, else by epoch; and how boxes lie."""
-    charts = _exchanges(cells) if grid.searches else [*_sweeps(drawn), *_changes(drawn)]
-    if not charts:
-        scored = {score: curves(cells, score) for score in CHARTS}
-        for score, lines in scored.items():
-            if all(lines.values()):
-                charts.append(band_chart(lines, f"{column_title(score)} by epoch", "epoch"))
-    seen = seen_runs(cells, paths)
-    if seen:
-        title = "Objects found with at least this IoU"
-        charts.append(band_chart(reached_shares(seen), title, "IoU", "% of objects"))
+    if grid.columns:
+        charts = _found(cells)
+    elif grid.searches:
+        charts = _exchanges(cells)
+    else:
+        charts = [*_sweeps(drawn), *_changes(drawn)] or _by_epoch(cells)
+        charts += _found(cells) if grid.pictures else []
     return tag("div", *charts, class_="charts")
+
+
+def _by_epoch(cells: Mapping[str, CellRuns]) -> list[str]:
+    scored = {score: curves(cells, score) for score in CHARTS}
+    return [
+        band_chart(lines, f"{column_title(score)} by epoch", "epoch")
+        for score, lines in scored.items()
+        if all(lines.values())
+    ]
+
+
+def _found(cells: Mapping[str, CellRuns]) -> list[str]:
+    """How well boxes lie: objects found by IoU, and by how many more than the baseline."""
+    lines, changes = found_lines(cells), found_changes(cells)
+    title = "Objects found with at least this IoU"
+    charts = [band_chart(lines, title, "IoU", "% of objects")] if lines else []
+    if lines and changes:
+        charts.append(band_chart(changes, f"{title}, change", "IoU", "change in %"))
+    return charts
 
 
 def _exchanges(cells: Mapping[str, CellRuns]) -> list[str]:

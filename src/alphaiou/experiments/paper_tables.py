@@ -34,6 +34,8 @@ INTERVAL_NOTE = (
     "With a change goes its 95 % interval by bootstrap, in percent; with three seeds that is their "
     "range, which holds the truth about three times in four."
 )
+#: What the numbers of most tables are.
+AP = "Average precision"
 #: The scores that sentences are written about.
 HEADLINES = ("ap50", "map75_95", "ap95")
 #: Comparisons that get sentences of their own; more are summed up.
@@ -101,10 +103,11 @@ def paper_table(
     Args:
         grid: Its cells and seeds.
         records: By the names of their runs, as ``load_records`` gives them.
-        columns: The scores; by default the paper's main ones and all that are published.
+        columns: The scores; by default those that the grid is about, or the paper's main ones and
+            all that are published.
     """
     found = grid_scores(grid, records)
-    shown = tuple(columns) or _columns(grid.cells)
+    shown = tuple(columns) or grid.columns or _columns(grid.cells)
     if grid.searches:
         found = against_best(found)
     rows = tuple(table_row(found, label, shown) for label in found)
@@ -123,7 +126,7 @@ def verdicts(rows: Iterable[TableRow], columns: Sequence[str]) -> list[str]:
     Comparisons of one seed decide nothing and are left out.
     """
     compared = [row for row in rows if any(c.seeds > 1 for c in row.changes.values())]
-    headlines = [column for column in HEADLINES if column in columns]
+    headlines = [c for c in HEADLINES if c in columns] or [columns[0], columns[-1]]
     if len(compared) > MOST_SENTENCES:
         return [_summary(compared, column) for column in headlines]
     return [
@@ -224,7 +227,7 @@ def _lines(row: TableRow, columns: Sequence[str]) -> list[Line]:
 
 def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
     """How many seeds, what the marks mean, what is missing, what differs from the paper."""
-    notes = [seeds_note(rows)]
+    notes = [seeds_note(rows, "Shares of the objects" if grid.columns else AP)]
     if any(row.changes for row in rows):
         notes.append(MARK_NOTE)
     if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
@@ -250,12 +253,12 @@ def _summary(rows: Sequence[TableRow], column: str) -> str:
     return f"{column_title(column)}, points against {against}. {' '.join(parts)}"
 
 
-def seeds_note(rows: Sequence[TableRow]) -> str:
+def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
     """What the numbers of a table are, and of how many seeds."""
     counts = sorted({len(row.seeds) for row in rows if row.seeds})
     if not counts:
         return "No run of this table is there yet."
-    scored = "Average precision in percent"
+    scored = f"{numbers} in percent"
     if counts == [1]:
         return f"{scored}; one seed each: no interval, and nothing small is decided."
     if len(counts) == 1:

@@ -15,6 +15,7 @@ from alphaiou.experiments.change_plot import change_figure
 from alphaiou.experiments.comparable import plain_runs
 from alphaiou.experiments.exchange_plot import exchange_figure
 from alphaiou.experiments.findings import Drawing, drawn
+from alphaiou.experiments.found_plot import found_figure
 from alphaiou.experiments.paper_plots import PANELS, curves_figure, sweep_figure
 from alphaiou.experiments.paper_series import curves
 from alphaiou.experiments.style import save_figure
@@ -46,7 +47,7 @@ def main(root: Path | None = None) -> int:
 
 def _figure(drawing: Drawing) -> Figure:
     if drawing.sweep is None:
-        return exchange_figure(drawing.cells)
+        return (found_figure if drawing.shows == "found" else exchange_figure)(drawing.cells)
     draw = change_figure if drawing.shows == "changes" else sweep_figure
     return draw(drawing.cells, drawing.sweep)
 

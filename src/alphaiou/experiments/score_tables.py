@@ -18,9 +18,11 @@ def column_title(name: str) -> str:
     """A column as the paper heads it.
 
     Examples:
-        >>> [column_title(name) for name in ("ap50", "map", "map75_95", "map_small", "ar100")]
-        ['AP50', 'mAP', 'mAP75:95', 'mAP small', 'AR100']
+        >>> [column_title(name) for name in ("ap50", "map75_95", "map_small", "ar100", "found90")]
+        ['AP50', 'mAP75:95', 'mAP small', 'AR100', 'found .90']
     """
+    if name.startswith("found"):
+        return f"found .{name.removeprefix('found')}"
     if name == "map75_95":
         return "mAP75:95"
     head, _, size = name.partition("_")

@@ -1,7 +1,7 @@
 """Scores of detections: COCO's, VOC's and the paper's rules over one evaluator."""
 
 from alphaiou.metrics.comparison import ComparisonRow, comparison_rows, relative_improvement
-from alphaiou.metrics.iou_histogram import counts_above, detection_ious
+from alphaiou.metrics.iou_histogram import counts_above, detection_ious, found_shares
 from alphaiou.metrics.result import Scores
 from alphaiou.metrics.rules import IOU_THRESHOLDS, RULES, Rule
 from alphaiou.metrics.scores import DetectionScores, score
@@ -18,6 +18,7 @@ __all__ = [
     "comparison_rows",
     "counts_above",
     "detection_ious",
+    "found_shares",
     "relative_improvement",
     "score",
 ]

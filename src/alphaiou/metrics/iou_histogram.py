@@ -13,6 +13,8 @@ from alphaiou.metrics.voc import judge
 
 #: The thresholds of the paper's figure of IoU distributions.
 HISTOGRAM_THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
+#: From this score on a detection counts as a find.
+SURE = 0.25
 
 
 def detection_ious(
@@ -61,3 +63,28 @@ def counts_above(
         {0.5: 2, 0.75: 1}
     """
     return {threshold: int((ious >= threshold).sum()) for threshold in thresholds}
+
+
+def found_shares(data: ScoringData) -> dict[int, float]:
+    """The share of the objects that are found with at least an IoU, by the IoU in percent.
+
+    An object is found by the surest of the detections whose best target it is, if its score is at
+    least :data:`SURE`. Difficult objects and crowds do not count; without any object it is NaN.
+
+    Examples:
+        >>> import numpy as np
+        >>> from alphaiou.metrics import DetectionScores
+        >>> scores = DetectionScores(1)
+        >>> box = np.array([[0, 0, 10, 10.0]])
+        >>> found = {"boxes": box * [1, 1, 1, 0.8], "scores": np.ones(1), "labels": [0]}
+        >>> there = {"boxes": np.concatenate([box, box + 50]), "labels": [0, 0]}
+        >>> scores.update([found], [there])
+        >>> found_shares(scores.data())[80], found_shares(scores.data())[85]
+        (0.5, 0.0)
+    """
+    objects = int((~(data.crowd | data.difficult)).sum())
+    counts = counts_above(detection_ious(data, min_score=SURE, once=True))
+    return {
+        round(100 * threshold): count / objects if objects else float("nan")
+        for threshold, count in counts.items()
+    }

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from alphaiou.metrics.coco import SIZES, CocoTables
+from alphaiou.metrics.iou_histogram import found_shares
 from alphaiou.metrics.rules import RuleName
 from alphaiou.metrics.scoring_data import ScoringData
 from alphaiou.metrics.voc import RECALLS, VocTables
@@ -32,6 +33,8 @@ class Scores:
         size_ap: Mean average precision of small, medium and large targets.
         ar: Average recall, by the limit of detections of a class in an image.
         size_ar: Average recall of small, medium and large targets under the highest limit.
+        found: The share of the targets that sure detections find with at least an IoU, by the IoU
+            in percent: 50, 55, ... 90.
         num_images: Images.
         num_targets: Targets that count, so none that is ignored.
         num_detections: Detections.
@@ -45,6 +48,7 @@ class Scores:
     size_ap: dict[str, float]
     ar: dict[int, float]
     size_ar: dict[str, float]
+    found: dict[int, float]
     num_images: int
     num_targets: int
     num_detections: int
@@ -95,13 +99,14 @@ class Scores:
         return RECALLS.copy(), curves[:, label].copy()
 
     def as_dict(self) -> dict[str, float]:
-        """Every number by name: ``ap50``, ..., ``map``, ``map75_95``, sizes, average recall."""
+        """Every number by name: ``ap50``, ..., ``map75_95``, sizes, recall, ``found50``, ...."""
         return (
             {f"ap{percent}": value for percent, value in self.ap.items()}
             | {"map": self.map, "map75_95": self.map75_95}
             | {f"map_{size}": value for size, value in self.size_ap.items()}
             | {f"ar{limit}": value for limit, value in self.ar.items()}
             | {f"ar_{size}": value for size, value in self.size_ar.items()}
+            | {f"found{percent}": value for percent, value in self.found.items()}
         )
 
 
@@ -125,6 +130,7 @@ def scores_of_coco(
         size_ap={SIZES[i]: defined_mean(precision[:, :, :, i, -1]) for i in sizes},
         ar={limit: defined_mean(recall[:, :, 0, i]) for i, limit in enumerate(tables.limits)},
         size_ar={SIZES[i]: defined_mean(recall[:, :, i, -1]) for i in sizes},
+        found=found_shares(data),
         **_counts(data),
     )
 
@@ -146,6 +152,7 @@ def scores_of_voc(
         size_ap={},
         ar={},
         size_ar={},
+        found=found_shares(data),
         **_counts(data),
     )
 

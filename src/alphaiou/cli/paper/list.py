@@ -26,7 +26,7 @@ def run_paper_list(command: PaperList) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from alphaiou.experiments.grid_runner import planned_runs
+    from alphaiou.experiments.grid_runner import is_scored, planned_runs
     from alphaiou.experiments.paper_records import record_paths
 
     grids = chosen_grids((), command)
@@ -38,13 +38,13 @@ def run_paper_list(command: PaperList) -> int:
         table.add_column(name, justify="right")
     for grid in grids:
         runs = planned_runs([grid])
-        done = sum(run.name in records for run in runs)
+        done = sum(is_scored(run, records) for run in runs)
         counts = (str(len(runs)), str(done)) if runs else ("–", "–")
         table.add_row(grid.name, grid.title, grid.place or "–", *counts)
     console = Console()
     console.print(table)
     everything = planned_runs(grids)
-    done = sum(run.name in records for run in everything)
+    done = sum(is_scored(run, records) for run in everything)
     console.print(
         f"{len(everything)} different runs, {done} finished; "
         "alphaiou paper run GRID computes the others",

@@ -23,8 +23,8 @@ class PaperPlots(RecordOptions):
     As far as the records allow, for each grid, as PNG and SVG in --out:
     - GRID-curves   scores by epoch, with bands where there are several seeds
     - GRID-alpha    scores against α; GRID-gain, -noise, -subset, -epochs likewise
-    - GRID-noise-change   what α changes with noise, beside the paper; -subset, -epochs likewise
-    - GRID-ious     objects found with at least an IoU, where findings were kept
+    - GRID-noise-change   what rows change at each noise, beside the paper
+    - GRID-ious     objects found with at least an IoU, where records count them
 
     For the grid examples: images where two detectors differ, from their weights.
     """
@@ -39,7 +39,7 @@ def run_paper_plots(command: PaperPlots) -> int:
 
     study = study_of(command)
     for grid in study.grids:
-        paths = save_plots(grid, study.records, study.paths, command.out)
+        paths = save_plots(grid, study.records, command.out)
         if grid.pictures and command.grids:
             paths += differences_of(grid, study)
         for path in paths:
