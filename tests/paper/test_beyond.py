@@ -29,14 +29,17 @@ def test_the_grid_has_the_gains_of_iou_first_and_says_what_moves():
     assert labels[:4] == list(PLAIN)
     assert {cell.baseline for cell in GRID.cells} == {None, "IoU, gain ×1"}
     moving = [cell for cell in GRID.cells if cell.recipe.alpha_schedule is not None]
-    assert len(moving) == 12
+    assert len(moving) == 17
     assert all("(α 1→" in cell.label or "(α 3→1)" in cell.label for cell in moving)
     growing = [cell.label for cell in GRID.cells if cell.recipe.final_box_gain is not None]
     assert growing == [
         "α-DIoU (α 1→5), gain ×1→2",
         "IoU, gain ×1→3",
         "α-IoU (α 1→3), gain ×1→2",
+        "α-DIoU (α 1→5), gain ×2→1",
     ]
+    assert "α-CIoU (α 1→5, α₂=0.5), gain ×1.5" in labels
+    assert len(set(labels)) == len(labels)
     assert not any(cell.published for cell in GRID.cells), "of which the paper compares none so"
 
 
@@ -49,7 +52,10 @@ def test_its_runs_are_those_of_other_grids_where_they_are_the_same():
     assert len(names["beyond"] & names["gains"]) == 6
     assert len(names["beyond"] & names["gains-elsewhere"]) == 2
     assert len(names["beyond"] & names["objectness"]) == 4
-    assert len(names["beyond"] & names["family"]) == 3
+    assert len(names["beyond"] & names["family"]) == 5
+    shared = {name: {recipe_hash(r) for _, r in grids[name].recipes()} for name in grids}
+    assert len(names["beyond"] & shared["penalty-alpha"]) == 9
+    assert len(names["beyond"] & shared["alpha"]) == 6
 
 
 def test_a_candidate_that_does_all_that_is_asked_is_named():
@@ -98,6 +104,31 @@ def test_worse_and_decided_is_not_better():
     *_, conclusion, end = sentences(PLAIN | {"α-IoU (α 1→3), gain ×2": 0.2})
     assert conclusion.endswith("none of the 1 that were run.")
     assert ": worse at all thresholds; mAP75:95 -50.00%" in end
+
+
+def test_gains_of_the_classes_are_said_and_kept_out_of_other_rows():
+    found = {cell.label: cell.recipe for cell in GRID.cells if "class gain" in cell.label}
+    assert next(iter(found)) == "IoU, gain ×2, class gain ×2"
+    usual = GRID.cells[1].recipe
+    times = {label: recipe.class_gain / usual.class_gain for label, recipe in found.items()}
+    assert all(label.endswith(f"class gain ×{times[label]:g}") for label in found)
+    others = {cell.recipe.class_gain for cell in GRID.cells if cell.label not in found}
+    assert others == {usual.class_gain}
+    shapes = paper_grids(quick_scale())["beyond"].cells  # whose usual one is another
+    assert [cell.label for cell in shapes if "class gain" in cell.label] == list(found)
+
+
+def test_what_is_to_be_beaten_has_as_many_seeds_as_any_gain():
+    """A control of one seed, however good, would leave one seed of all comparisons."""
+    control = "IoU, gain ×2, class gain ×2"
+    levels = PLAIN | {"α-CIoU (α=3), gain ×1": 0.62}
+    cell, recipe = next(one for one in GRID.recipes() if one[0].label == control)
+    alone = {recipe_hash(recipe): made_record(recipe, 0.6)}
+    first, *_ = beyond_sentences(grid_scores(GRID, records(levels) | alone))
+    assert first.startswith("To beat: IoU, gain ×2, by")
+    assert first.endswith(f"IoU, gain ×3; {control}.")
+    first, *_ = beyond_sentences(grid_scores(GRID, records(levels | {cell.label: 0.6})))
+    assert first.startswith(f"To beat: {control}, by")
 
 
 def test_one_seed_decides_nothing():

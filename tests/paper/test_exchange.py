@@ -109,14 +109,17 @@ def test_marks_of_one_seed_are_hollow():
 
 
 def test_points_are_grouped_and_joined_by_gain():
-    moving = {"IoU, gain ×1→3": 0.41}
+    moving = {"IoU, gain ×1→3": 0.41, "IoU, gain ×2, class gain ×2": 0.4}
     points = exchange_points(grid_scores(GRID, exchanging(EXCHANGED | moving)), "map75_95")
     assert [point.name for point in points["IoU"]] == [
         "IoU, gain ×1",
         "IoU, gain ×2",
         "IoU, gain ×3",
     ]
-    assert [point.name for point in points["a gain that moves"]] == ["IoU, gain ×1→3"]
+    assert [point.name for point in points["IoU, other gains"]] == [
+        "IoU, gain ×1→3",
+        "IoU, gain ×2, class gain ×2",
+    ]
     (rising,) = points["rising α"]
     assert (rising.x, rising.mean) == pytest.approx((-2.0, 2.5))
     assert rising.low < rising.mean < rising.high

@@ -15,6 +15,7 @@ import pytest
 from alphaiou.experiments.findings import findings
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_best import best_against_best
+from alphaiou.experiments.paper_cost import cost_sentences
 from alphaiou.experiments.paper_exports import table_csv, table_latex, table_markdown, table_text
 from alphaiou.experiments.paper_records import (
     RecordError,
@@ -30,7 +31,7 @@ from alphaiou.experiments.recipes import voc320
 from alphaiou.experiments.render import rendered
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import relative_improvement
-from alphaiou.training.recipe import recipe_hash
+from alphaiou.training.recipe import Recipe, recipe_hash
 from tests.paper.made import (
     RECIPE,
     cell,
@@ -284,6 +285,41 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
 def test_nothing_is_best_where_no_gain_is_varied():
     grid = table1()
     assert best_against_best(grid_scores(grid, records_of(grid)), HEADLINES) == []
+
+
+def costly_records(grid):
+    """Runs that find more and tell apart less with every gain."""
+    records = records_of(grid)
+    for run in records.values():
+        gain = run["recipe"]["box_gain"] / Recipe.box_gain
+        run["scores"] |= {"ar300": 0.5 + 0.01 * gain, "ap50": 0.6 - 0.02 * gain}
+        run["history"][-1]["class"] = 1.0 + 0.1 * gain
+    return records
+
+
+def test_what_a_larger_gain_costs_is_said_of_each_loss():
+    grid = gain_grid()
+    assert cost_sentences(grid_scores(grid, costly_records(grid))) == [
+        f"{name} from the usual gain to ×3: average recall 51.00 to 53.00 %, AP50 58.00 to "
+        "54.00 %, loss of the classes at the end 1.10 to 1.30."
+        for name in ("IoU", "α-IoU (α=3)")
+    ]
+    table = paper_table(grid, costly_records(grid))
+    assert table.sentences[-1].startswith("α-IoU (α=3) from the usual gain to ×3: average recall")
+
+
+def test_nothing_is_said_of_a_cost_that_was_not_measured():
+    grid = gain_grid()
+    cells = grid_scores(grid, costly_records(grid))
+    assert cost_sentences(grid_scores(grid, records_of(grid))) == [], "no record has a recall"
+    usual = {label: own for label, own in cells.items() if "×1" in label or "×0.5" in label}
+    assert cost_sentences(usual) == []
+    assert cost_sentences({label: own for label, own in cells.items() if "×1" not in label}) == []
+    apart = {
+        label: replace(own, runs={s: r for s, r in own.runs.items() if (s == 0) == ("×1" in label)})
+        for label, own in cells.items()
+    }
+    assert cost_sentences(apart) == [], "no seed is in both"
 
 
 def test_seeds_are_those_that_were_run():

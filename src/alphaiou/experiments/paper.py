@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
 from alphaiou.detectors.build import DETR, FASTER_RCNN
 from alphaiou.experiments.grid import Cell, Grid
+from alphaiou.experiments.paper_candidates import CANDIDATES, Candidate
 from alphaiou.experiments.paper_found import FOUND
 from alphaiou.experiments.paper_scales import COCO, VOC, Scale
 from alphaiou.experiments.published import (
@@ -29,7 +29,6 @@ from alphaiou.experiments.published import (
     loss_key,
 )
 from alphaiou.experiments.recipes import gain_name, is_steady
-from alphaiou.losses.schedule import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.training.recipe import Recipe
@@ -46,32 +45,6 @@ BENCHMARK_NAMES = {VOC: "VOC", COCO: "COCO"}
 NOISY_BOXES = "noisy-boxes"
 #: What is said of a run whose objectness learns the powered and penalised IoU.
 SIMILARITY = "objectness as the loss"
-TO_THREE, TO_FIVE = ({"alpha_schedule": AlphaSchedule(1.0, end)} for end in (POWER, 5.0))
-Candidate = tuple[str, float, Mapping[str, Any]]
-#: Of the grid ``beyond``: losses, times the gain, what else is changed. The likeliest come first,
-#: as a grid is run in order for as long as there is time. With a larger gain as with a larger α
-#: AP50 is lower and the loss of the classes ends higher; so either grows late, or α goes with a
-#: smaller gain. IoU with a gain that grows is the control: what the rise does without a power.
-CANDIDATES: tuple[Candidate, ...] = (
-    ("iou", 1.0, TO_FIVE),
-    ("iou", 1.0, TO_THREE),
-    ("iou", 1.5, TO_THREE),
-    ("iou:5", 0.75, {}),
-    ("iou", 0.75, {"alpha_schedule": AlphaSchedule(1.0, 10.0)}),
-    ("diou", 1.0, TO_FIVE),
-    ("diou", 1.0, TO_FIVE | {"final_box_gain": 2 * Recipe.box_gain}),
-    ("iou", 1.0, {"final_box_gain": 3 * Recipe.box_gain}),
-    ("iou", 1.0, TO_THREE | {"final_box_gain": 2 * Recipe.box_gain}),
-    ("diou", 1.5, TO_FIVE),
-    *(("eiou", gain, TO_FIVE) for gain in (1.0, 1.5)),
-    ("iou:2", 1.5, {}),
-    ("iou:10", 0.5, {}),
-    ("iou", 2.0, TO_THREE),
-    ("iou:3", 1.0, {"alpha_schedule": AlphaSchedule(POWER, 1.0)}),
-    ("iou:3", 1.0, {"objectness": "similarity"}),
-    *((f"{name}:3", 1.0, {}) for name in ("iou", "diou", "ciou", "eiou", "iou+wise_v3")),
-    *((f"{name}:3", 2.0, {}) for name in ("iou", "diou")),
-)
 TABLE_1 = {VOC: TABLE_1_VOC, COCO: TABLE_1_COCO}
 
 Published = Callable[[LossSpec], Mapping[str, float]]
@@ -281,12 +254,8 @@ def family(scale: Scale) -> Grid:
 
 def beyond(scale: Scale) -> Grid:
     """What might be better than IoU at its own best gain everywhere, the likeliest first."""
-    plain: list[Candidate] = [("iou", gain, {}) for gain in GAINS]
-    recipes = (
-        (replace(scale.recipe(), loss=LossSpec.parse(loss), **changes), gain)
-        for loss, gain, changes in (*plain, *CANDIDATES)
-    )
-    cells = (replace(_at_gain(*one, "IoU, gain ×1"), published={}) for one in recipes)
+    plain = (Candidate("iou", gain) for gain in GAINS)
+    cells = (_candidate_cell(own, scale.recipe()) for own in (*plain, *CANDIDATES))
     title = "Is anything better than IoU at its best gain, at every threshold?"
     return Grid("beyond", title, tuple(cells), searches=True)
 
@@ -344,6 +313,12 @@ def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
         baseline if label != baseline else None,
         _row(TABLE_1_VOC["yolov5s"], recipe.loss) if is_published else {},
     )
+
+
+def _candidate_cell(own: Candidate, usual: Recipe) -> Cell:
+    cell = _at_gain(own.recipe(usual), own.gain, "IoU, gain ×1")
+    classes = f", class gain ×{own.class_gain:g}" if own.class_gain != 1 else ""
+    return replace(cell, label=cell.label + classes, published={})
 
 
 def _on_voc(scale: Scale) -> tuple[Cell, ...]:

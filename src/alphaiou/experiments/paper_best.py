@@ -43,8 +43,8 @@ def _sentence(powered: Sequence[CellRuns], plain: Sequence[CellRuns], column: st
     best, other = at_best_gain(powered), at_best_gain(plain)
     return verdict(
         paired_change(best.scores(column), other.scores(column)),
-        f"{_loss(best)} at its best gain",
-        f"{_loss(other)} at its own",
+        f"{loss_title(best)} at its best gain",
+        f"{loss_title(other)} at its own",
         column_title(column),
     )
 
@@ -75,9 +75,10 @@ def _tried(line: Sequence[CellRuns]) -> str:
     """The best gain of a loss, and those among which it is."""
     best = at_best_gain(line)
     gains = ", ".join(f"×{gain_factor(own.cell.recipe):g}" for own in line)
-    return f"{_loss(best)} ×{gain_factor(best.cell.recipe):g} of {gains}"
+    return f"{loss_title(best)} ×{gain_factor(best.cell.recipe):g} of {gains}"
 
 
-def _loss(own: CellRuns) -> str:
+def loss_title(own: CellRuns) -> str:
+    """The loss of a cell, and the noise that it was trained with."""
     recipe = own.cell.recipe
     return recipe.loss_name + (f", η={recipe.noise:g}," if recipe.noise else "")

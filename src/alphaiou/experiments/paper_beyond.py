@@ -71,12 +71,14 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
 
 
 def _best(found: Sequence[CellRuns]) -> CellRuns | None:
-    plain = (own for own in found if is_plain(own.cell.recipe))
-    return max(plain, key=level, default=None)
+    """Plain IoU at the gains that are best for it, of those with as many seeds as any others."""
+    plain = [own for own in found if is_plain(own.cell.recipe)]
+    most = max((len(own.runs) for own in plain), default=0)
+    return max((own for own in plain if len(own.runs) == most), key=level, default=None)
 
 
 def is_plain(recipe: Recipe) -> bool:
-    """Whether it is IoU without a power, at whatever gain that stays."""
+    """Whether it is IoU without a power, at whatever gains that stay."""
     return recipe.loss == LossSpec("iou") and is_steady(recipe)
 
 

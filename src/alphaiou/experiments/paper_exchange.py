@@ -13,9 +13,10 @@ from alphaiou.training.recipe import Recipe
 
 #: The score that is given.
 ACROSS = "ap50"
-#: The points that are joined: plain IoU by its gain.
+#: The points that are joined: plain IoU by its box gain.
 JOINED = "IoU"
-GROUPS = (JOINED, "constant α", "rising α", "falling α", "a gain that moves")
+OTHER_GAINS = "IoU, other gains"
+GROUPS = (JOINED, "constant α", "rising α", "falling α", OTHER_GAINS)
 #: What loses more of mAP75:95 than this part is left out: the others would be one heap.
 FARTHEST = 0.1
 
@@ -32,18 +33,19 @@ def exchange_points(cells: Mapping[str, CellRuns], score: str) -> dict[str, list
     """
     found: dict[str, list[Point]] = {group: [] for group in GROUPS}
     changes = exchanges(cells)
+    usual = min((own.cell.recipe.class_gain for own in cells.values()), default=0.0)
     for label in sorted(changes, key=lambda label: gain_factor(cells[label].cell.recipe)):
         if changes[label][CHOSEN_BY].relative > -FARTHEST:
-            group = _group(cells[label].cell.recipe)
+            group = _group(cells[label].cell.recipe, usual)
             across = round(100 * changes[label][ACROSS].relative, 2)
             found[group].append(change_point(across, changes[label][score], label))
     return {group: points for group, points in found.items() if points}
 
 
-def _group(recipe: Recipe) -> str:
+def _group(recipe: Recipe, usual_class_gain: float) -> str:
     course = recipe.alpha_schedule
-    if is_plain(recipe):
+    if is_plain(recipe) and recipe.class_gain == usual_class_gain:
         return JOINED
     if course is None:
-        return "a gain that moves" if recipe.loss.alpha == 1 else "constant α"
+        return OTHER_GAINS if recipe.loss.alpha == 1 else "constant α"
     return "rising α" if course.end > course.start else "falling α"

@@ -12,6 +12,7 @@ import numpy as np
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.paper_best import best_against_best
 from alphaiou.experiments.paper_beyond import against_best, beyond_sentences
+from alphaiou.experiments.paper_cost import cost_sentences
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import (
@@ -114,7 +115,11 @@ def paper_table(
     sentences = (
         beyond_sentences(found)
         if grid.searches
-        else [*verdicts(rows, shown), *best_against_best(found, HEADLINES)]
+        else [
+            *verdicts(rows, shown),
+            *best_against_best(found, HEADLINES),
+            *cost_sentences(found),
+        ]
     )
     notes = _notes(grid, found, rows)
     return PaperTable(grid.name, grid.title, shown, rows, notes, tuple(sentences))
