@@ -18,7 +18,8 @@ def cost_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
     """A sentence on each loss that was run at the usual gain and at larger ones.
 
     Recall does not ask how sure a detector is; AP does. Where recall rises and AP50 falls, and the
-    loss of the classes ends higher, objects are found and then taken for something else.
+    loss of the classes ends higher, objects seem to be found and then taken for something else.
+    This recall is a mean over IoUs from .5 to .95, so that closer boxes raise it too.
     """
     sentences = (_sentence(line) for line in by_loss(cells).values())
     return [sentence for sentence in sentences if sentence]
