@@ -143,6 +143,12 @@ def test_tables_become_scores():
     keys = [*(f"ap{p}" for p in range(50, 100, 5)), "map", "map75_95"]
     assert list(found.as_dict())[: len(keys)] == keys
     assert found.as_dict()["ar100"] == found.ar[100]
+    assert found.recall == {
+        **dict.fromkeys((50, 55, 60), 0.5),
+        **dict.fromkeys(range(65, 96, 5), 0),
+    }
+    assert np.mean(list(found.recall.values())) == pytest.approx(found.ar[100])
+    assert found.as_dict()["recall60"] == 0.5
     assert (found.as_dict()["found60"], found.as_dict()["found65"]) == (0.5, 0)
     with pytest.raises(ValueError, match=r"iou=0\.52 was not scored"):
         found.precision_recall(0.52)

@@ -306,6 +306,14 @@ def test_what_a_larger_gain_costs_is_said_of_each_loss():
     ]
     table = paper_table(grid, costly_records(grid))
     assert table.sentences[-1].startswith("α-IoU (α=3) from the usual gain to ×3: average recall")
+    records = costly_records(grid)
+    for run in records.values():
+        run["scores"]["recall50"] = 0.9
+    (first, _) = cost_sentences(grid_scores(grid, records))
+    assert ": recall at an IoU of .5 90.00 to 90.00 %, AP50 58.00" in first
+    usual = (run for run in records.values() if run["recipe"]["box_gain"] == Recipe.box_gain)
+    next(usual)["scores"].pop("recall50")
+    assert ": average recall 51.00 to" in "".join(cost_sentences(grid_scores(grid, records)))
 
 
 def test_nothing_is_said_of_a_cost_that_was_not_measured():

@@ -8,8 +8,9 @@ from alphaiou.experiments.paper_best import by_loss, loss_title
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.recipes import gain_factor
 
-#: Average recall with as many detections as the paper's rule takes, the mean over .5 to .95.
-RECALL = "ar300"
+#: Recall with as many detections as the paper's rule takes: at an IoU of .5 where records have it,
+#: else the mean over .5 to .95, which closer boxes raise too.
+RECALLS = {"recall50": "recall at an IoU of .5", "ar300": "average recall"}
 #: The part of YOLOv5's loss that says how well objects are told apart.
 CLASSES = "class"
 
@@ -19,7 +20,6 @@ def cost_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
 
     Recall does not ask how sure a detector is; AP does. Where recall rises and AP50 falls, and the
     loss of the classes ends higher, objects seem to be found and then taken for something else.
-    This recall is a mean over IoUs from .5 to .95, so that closer boxes raise it too.
     """
     sentences = (_sentence(line) for line in by_loss(cells).values())
     return [sentence for sentence in sentences if sentence]
@@ -32,21 +32,25 @@ def _sentence(line: Sequence[CellRuns]) -> str:
         return ""
     seeds = [seed for seed in usual.runs if seed in largest.runs]
     ends = [[own.runs[seed] for seed in seeds] for own in (usual, largest)]
-    if not seeds or not all(_says(run) for runs in ends for run in runs):
+    recall = _recall([run for runs in ends for run in runs])
+    if recall is None:
         return ""
-    recall, precision, classes = (
+    found, precise, classes = (
         " to ".join(f"{_mean(runs, number):.2f}" for runs in ends)
-        for number in (_score(RECALL), _score("ap50"), _class_loss)
+        for number in (_score(recall), _score("ap50"), _class_loss)
     )
     name, gain = loss_title(usual).rstrip(","), gain_factor(largest.cell.recipe)
     return (
-        f"{name} from the usual gain to ×{gain:g}: average recall {recall} %, "
-        f"AP50 {precision} %, loss of the classes at the end {classes}."
+        f"{name} from the usual gain to ×{gain:g}: {RECALLS[recall]} {found} %, "
+        f"AP50 {precise} %, loss of the classes at the end {classes}."
     )
 
 
-def _says(run: RunRecord) -> bool:
-    return RECALL in run["scores"] and CLASSES in run["history"][-1]
+def _recall(runs: Sequence[RunRecord]) -> str | None:
+    """The recall that all of some runs have; None if there is none, or no run tells of classes."""
+    if not runs or not all(CLASSES in run["history"][-1] for run in runs):
+        return None
+    return next((name for name in RECALLS if all(name in run["scores"] for run in runs)), None)
 
 
 def _score(name: str) -> Callable[[RunRecord], float]:

@@ -21,8 +21,9 @@ def column_title(name: str) -> str:
         >>> [column_title(name) for name in ("ap50", "map75_95", "map_small", "ar100", "found90")]
         ['AP50', 'mAP75:95', 'mAP small', 'AR100', 'found .90']
     """
-    if name.startswith("found"):
-        return f"found .{name.removeprefix('found')}"
+    for word in ("found", "recall"):
+        if name.startswith(word):
+            return f"{word} .{name.removeprefix(word)}"
     if name == "map75_95":
         return "mAP75:95"
     head, _, size = name.partition("_")

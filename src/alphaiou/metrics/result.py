@@ -33,6 +33,8 @@ class Scores:
         size_ap: Mean average precision of small, medium and large targets.
         ar: Average recall, by the limit of detections of a class in an image.
         size_ar: Average recall of small, medium and large targets under the highest limit.
+        recall: Recall under the highest limit by the threshold in percent; average recall is the
+            mean of these.
         found: The share of the targets that sure detections find with at least an IoU, by the IoU
             in percent: 50, 55, ... 90.
         num_images: Images.
@@ -48,6 +50,7 @@ class Scores:
     size_ap: dict[str, float]
     ar: dict[int, float]
     size_ar: dict[str, float]
+    recall: dict[int, float]
     found: dict[int, float]
     num_images: int
     num_targets: int
@@ -99,13 +102,14 @@ class Scores:
         return RECALLS.copy(), curves[:, label].copy()
 
     def as_dict(self) -> dict[str, float]:
-        """Every number by name: ``ap50``, ..., ``map75_95``, sizes, recall, ``found50``, ...."""
+        """Every number by name: ``ap50``, ..., ``map75_95``, sizes, recall, objects found."""
         return (
             {f"ap{percent}": value for percent, value in self.ap.items()}
             | {"map": self.map, "map75_95": self.map75_95}
             | {f"map_{size}": value for size, value in self.size_ap.items()}
             | {f"ar{limit}": value for limit, value in self.ar.items()}
             | {f"ar_{size}": value for size, value in self.size_ar.items()}
+            | {f"recall{percent}": value for percent, value in self.recall.items()}
             | {f"found{percent}": value for percent, value in self.found.items()}
         )
 
@@ -130,6 +134,10 @@ def scores_of_coco(
         size_ap={SIZES[i]: defined_mean(precision[:, :, :, i, -1]) for i in sizes},
         ar={limit: defined_mean(recall[:, :, 0, i]) for i, limit in enumerate(tables.limits)},
         size_ar={SIZES[i]: defined_mean(recall[:, :, i, -1]) for i in sizes},
+        recall={
+            round(100 * threshold): defined_mean(row)
+            for threshold, row in zip(iou_thresholds, recall[:, :, 0, -1], strict=True)
+        },
         found=found_shares(data),
         **_counts(data),
     )
@@ -152,6 +160,7 @@ def scores_of_voc(
         size_ap={},
         ar={},
         size_ar={},
+        recall={},
         found=found_shares(data),
         **_counts(data),
     )
