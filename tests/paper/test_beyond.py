@@ -67,11 +67,23 @@ def test_a_candidate_that_does_all_that_is_asked_is_named():
     )
     assert conclusion == f"{ASKED}α-DIoU (α=3), gain ×2."
     assert ends == [
-        "α-IoU (α=2), gain ×1.5: better at all thresholds; mAP75:95 +10.00% "
-        "(+10.0 to +10.1), AP95 +10.00% (+10.0 to +10.1); three seeds.",
         "α-DIoU (α=3), gain ×2: better at all thresholds; mAP75:95 +55.00% "
         "(+54.7 to +55.3), AP95 +55.00% (+54.7 to +55.3); three seeds.",
+        "α-IoU (α=2), gain ×1.5: better at all thresholds; mAP75:95 +10.00% "
+        "(+10.0 to +10.1), AP95 +10.00% (+10.0 to +10.1); three seeds.",
     ]
+
+
+def test_what_is_above_at_the_most_thresholds_comes_first():
+    few, many = "α-IoU (α=3), gain ×1", "α-CIoU (α=3), gain ×1"
+
+    def lower(label, _, scores):
+        if label == few:
+            scores["ap50"] = 0.1
+
+    *_, first, second = sentences(PLAIN | {few: 0.62, many: 0.44}, change=lower)
+    assert first.startswith(f"{many}: better at all thresholds")
+    assert second.startswith(f"{few}: better at AP55,")
 
 
 @pytest.mark.parametrize("threshold", THRESHOLDS)

@@ -66,7 +66,10 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
         f"To beat: {best.cell.label}, by {column_title(CHOSEN_BY)} on the scored images the best "
         f"of: {tried}.",
         _conclusion(changes),
-        *(_end(label, own) for label, own in changes.items()),
+        *(
+            _end(label, changes[label])
+            for label in sorted(changes, key=lambda c: _rank(changes[c]))
+        ),
     ]
 
 
@@ -110,6 +113,12 @@ def _has_won(changes: Changes) -> bool:
 
 def _is_better(change: PairedChange) -> bool:
     return change.decided and change.difference > 0
+
+
+def _rank(changes: Changes) -> tuple[int, float]:
+    """Those that are above at the most thresholds come first, of these the highest."""
+    above = sum(changes[c].difference > 0 for c in THRESHOLDS if c in changes)
+    return -above, -changes[CHOSEN_BY].relative if changes else 0.0
 
 
 def _end(label: str, changes: Changes) -> str:
