@@ -119,7 +119,11 @@ def test_changes_are_among_the_plots_and_on_the_page(tmp_path):
     assert names == {"table3-curves", "table3-noise", "table3-noise-change"}
     page = paper_page([grid], records, paths)
     assert "mAP75:95, change against rate of noise" in page
-    assert "α-IoU (α=3), in the paper" in page
+    assert "mAP75:95 against rate of noise" not in page, "levels that lie on one another"
+    figure = page.partition("<h3>mAP75:95, change")[2].partition("</figure>")[0]
+    assert '<span class="key s0">α-IoU (α=3)</span>' in figure
+    assert '<span class="key s0 dashed">α-IoU (α=3), in the paper</span>' in figure
+    assert figure.count('<polyline class="s0 dashed"') == 1
 
 
 def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):

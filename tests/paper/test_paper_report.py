@@ -142,6 +142,15 @@ def test_pictures_are_those_that_were_kept(folder):
     assert list(alike(seen, 1)) == ["IoU"]
 
 
+def test_a_line_with_points_of_one_seed_has_no_band():
+    several, alone = Point(1, 10, 8, 12), Point(3, 20, 20, 20, alone=True)
+    chart = band_chart({"a": [several, alone]}, "t", "epoch")
+    counts = [chart.count(part) for part in ("<polygon", 'class="interval', "hollow", "<circle")]
+    assert counts == [0, 1, 1, 2]
+    whole = band_chart({"a": [several, Point(3, 20, 18, 22)]}, "t", "epoch")
+    assert [whole.count(part) for part in ("<polygon", "interval", "hollow")] == [1, 0, 0]
+
+
 def test_points_of_a_chart_lie_where_its_axes_say():
     chart = band_chart({"a": [Point(1, 10, 8, 12), Point(3, 20, 20, 20)]}, "t", "epoch")
     (x1, y1), (x2, y2) = (

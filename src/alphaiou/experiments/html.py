@@ -109,16 +109,18 @@ def line_chart(series: Mapping[str, Points], x: Axis, y: Axis, title: str) -> st
         role="img",
         aria_label=f"{title}: {', '.join(series)}",
     )
-    return tag("figure", tag("h3", escape(title)), drawing, legend(series))
+    return tag("figure", tag("h3", escape(title)), drawing, legend(series_looks(series)))
 
 
-def legend(names: Iterable[str]) -> str:
-    """The names of series in their colours."""
-    entries = (
-        tag("span", escape(name), class_=f"key {series_class(number)}")
-        for number, name in enumerate(names)
-    )
-    return tag("figcaption", *entries)
+def legend(looks: Mapping[str, str]) -> str:
+    """The names of series in their styles."""
+    keys = (tag("span", escape(name), class_=f"key {look}") for name, look in looks.items())
+    return tag("figcaption", *keys)
+
+
+def series_looks(names: Iterable[str]) -> dict[str, str]:
+    """The style of each of some series, by their order."""
+    return {name: series_class(number) for number, name in enumerate(names)}
 
 
 def series_class(number: int) -> str:

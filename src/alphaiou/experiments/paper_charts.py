@@ -14,7 +14,7 @@ from alphaiou.experiments.html import (
     grid_lines,
     legend,
     position,
-    series_class,
+    series_looks,
     tag,
 )
 from alphaiou.experiments.paper_series import Point
@@ -24,24 +24,35 @@ LEAST_SPAN = 1.0
 Lines = Mapping[str, Sequence[Point]]
 
 
-def band_chart(lines: Lines, title: str, x_label: str, y_label: str = "%") -> str:
+def band_chart(
+    lines: Lines, title: str, x_label: str, y_label: str = "%", beside: Lines | None = None
+) -> str:
     """A figure with a line a series and a band where it has an interval.
+
+    A line with points of one seed has their intervals in place of a band, and hollow marks there.
 
     The page's script shows the values at the place that is pointed at; without it the figure is a
     plain one.
+
+    Args:
+        lines: The points of each series.
+        title: Of the figure.
+        x_label: What is varied.
+        y_label: What is shown.
+        beside: What the paper prints for some of the series, by their names: dashed.
 
     Examples:
         >>> chart = band_chart({"IoU": [Point(1, 2, 1, 3), Point(2, 3, 3, 3)]}, "mAP", "epoch")
         >>> chart.count("<polyline"), chart.count("<polygon")
         (1, 1)
     """
-    x, y = axes_of(lines, x_label, y_label)
-    drawn = [
-        part
-        for number, points in enumerate(lines.values())
-        for part in _line(points, series_class(number), x, y)
-    ]
-    return _figure(lines, drawn, title, x, y)
+    looks, whole = series_looks(lines), dict(lines)
+    for name, points in (beside or {}).items():
+        looks[f"{name}, in the paper"] = f"{looks[name]} dashed"
+        whole[f"{name}, in the paper"] = points
+    x, y = axes_of(whole, x_label, y_label)
+    drawn = [part for name, points in whole.items() for part in _line(points, looks[name], x, y)]
+    return _figure(whole, looks, drawn, title, (x, y))
 
 
 def dot_chart(lines: Lines, title: str, x_label: str, wanted: float, joined: str = "") -> str:
@@ -63,21 +74,28 @@ def dot_chart(lines: Lines, title: str, x_label: str, wanted: float, joined: str
     corner = [Point(0.0, 0.0, 0.0, 1.3 * wanted)]
     x, y = axes_of({**lines, "": corner}, x_label, "change in %")
     x = replace(x, low=x.low - 0.3, high=x.high + 0.3)
+    looks = series_looks(lines)
     drawn = [_corner(wanted, x, y)]
-    for number, (name, points) in enumerate(lines.items()):
-        look = series_class(number)
+    for name, points in lines.items():
+        look = looks[name]
         if name == joined:
             path = [position(point.x, point.mean, x, y) for point in points]
             drawn.append(tag("polyline", class_=f"thin {look}", points=_path(path)))
         drawn += (part for point in points for part in _dot(point, look, x, y))
-    return _figure(lines, drawn, title, x, y)
+    return _figure(lines, looks, drawn, title, (x, y))
 
 
-def _figure(lines: Lines, drawn: Iterable[str], title: str, x: Axis, y: Axis) -> str:
+def _figure(
+    lines: Lines,
+    looks: Mapping[str, str],
+    drawn: Iterable[str],
+    title: str,
+    axes: tuple[Axis, Axis],
+) -> str:
     names = ", ".join(lines)
     drawing = tag(
         "svg",
-        *grid_lines(x, y),
+        *grid_lines(*axes),
         *drawn,
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
@@ -87,9 +105,9 @@ def _figure(lines: Lines, drawn: Iterable[str], title: str, x: Axis, y: Axis) ->
         "figure",
         tag("h3", escape(title)),
         drawing,
-        legend(lines),
+        legend(looks),
         tag("p", class_="reading", aria_live="polite"),
-        _data(lines, x, y),
+        _data(lines, looks, *axes),
         class_="chart",
         tabindex=0,
         role="group",
@@ -119,15 +137,17 @@ def axes_of(lines: Lines, x_label: str, y_label: str) -> tuple[Axis, Axis]:
 
 def _line(points: Sequence[Point], look: str, x: Axis, y: Axis) -> list[str]:
     means = [position(point.x, point.mean, x, y) for point in points]
+    path = tag("polyline", class_=look, points=_path(means))
+    if any(point.alone for point in points):
+        # A band would be thinnest where least is known.
+        return [path, *(part for point in points for part in _dot(point, look, x, y))]
     upper = [position(point.x, point.high, x, y) for point in points]
     lower = [position(point.x, point.low, x, y) for point in reversed(points)]
-    parts = [tag("polyline", class_=look, points=_path(means))]
-    if upper != lower[::-1]:
-        parts.insert(0, tag("polygon", class_=f"band {look}", points=_path([*upper, *lower])))
+    band = tag("polygon", class_=f"band {look}", points=_path([*upper, *lower]))
     dots = (
         tag("circle", class_=f"dot {look}", cx=across, cy=down, r=2.6) for across, down in means
     )
-    return [*parts, *dots]
+    return [*([band] if upper != lower[::-1] else []), path, *dots]
 
 
 def _dot(point: Point, look: str, x: Axis, y: Axis) -> list[str]:
@@ -149,11 +169,12 @@ def _path(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{across},{down}" for across, down in places)
 
 
-def _data(lines: Lines, x: Axis, y: Axis) -> str:
+def _data(lines: Lines, looks: Mapping[str, str], x: Axis, y: Axis) -> str:
     """What the script reads: where the values are, and what to say there."""
     series = [
         {
             "name": name,
+            "look": looks[name],
             "points": [
                 {"at": position(point.x, point.mean, x, y), "x": point.x, "says": _says(point)}
                 for point in points

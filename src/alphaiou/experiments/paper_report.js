@@ -31,7 +31,7 @@ for (const chart of document.querySelectorAll("figure.chart")) {
     data.series.forEach((line, number) => {
       const point = line.points.find(one => one.x === x);
       if (!point) return;
-      const look = `ring s${number % 7}`;
+      const look = `ring ${line.look}`;
       marks.append(make("circle", { class: look, cx: point.at[0], cy: point.at[1], r: 5 }));
       keys[number].dataset.value = point.says;
       says.push(`${line.name} ${point.says}`);

@@ -123,8 +123,8 @@ def _head(grids: Sequence[Grid], runs: int) -> str:
     how = (
         "Each row is the mean over its seeds; each change is paired by seed and has its 95 % "
         "interval; what the seeds do not decide is marked °. Where scores are drawn against what "
-        "is varied, the points of a line have the same seeds. Charts can be read with a pointer, "
-        "a finger, or the arrow keys."
+        "is varied, the points of a line have the same seeds; hollow marks have one seed. Charts "
+        "can be read with a pointer, a finger, or the arrow keys."
     )
     links = (tag("a", escape(grid.name), href=f"#{grid.name}") for grid in grids)
     return tag("h1", TITLE) + tag("p", escape(f"{counted} {how}")) + tag("nav", *links)
@@ -184,13 +184,17 @@ def _sentences(sentences: Sequence[str]) -> str:
 
 
 def _charts(grid: Grid, cells: Mapping[str, CellRuns], drawn: Mapping[str, CellRuns]) -> str:
-    """Against what is varied where that is many values, else by epoch; and how boxes lie."""
+    """Against what is varied where that is many values, else by epoch; and how boxes lie.
+
+    Where rows are compared at every value, what changes there is shown: the levels of all of them
+    lie on one another.
+    """
     if grid.columns:
         charts = _found(cells)
     elif grid.searches:
         charts = _exchanges(cells)
     else:
-        charts = [*_sweeps(drawn), *_changes(drawn)] or _by_epoch(cells)
+        charts = _changes(drawn) or _sweeps(drawn) or _by_epoch(cells)
         charts += _found(cells) if grid.pictures else []
     return tag("div", *charts, class_="charts")
 
@@ -247,16 +251,11 @@ def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
     """What rows change against their baselines, ours and as the paper prints it."""
     return [
         band_chart(
-            {
-                **changes_along(cells, sweep, score),
-                **{
-                    f"{name}, in the paper": points
-                    for name, points in published_along(cells, sweep, score).items()
-                },
-            },
+            changes_along(cells, sweep, score),
             f"{column_title(score)}, change against {sweep.label}",
             sweep.label,
             "change in %",
+            beside=published_along(cells, sweep, score),
         )
         for sweep in change_sweeps(cells)
         for score in CHANGES
