@@ -17,6 +17,7 @@ from alphaiou.experiments.paper_plots import save_plots
 from alphaiou.experiments.paper_records import drawn_scores, grid_scores
 from alphaiou.experiments.paper_report import paper_page
 from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_series import Point
 from alphaiou.experiments.run_figures import main
 from tests.paper.made import alpha_grid, cell, gain_grid, records_of, table1
 
@@ -89,6 +90,32 @@ def test_one_seed_is_told_and_a_row_without_its_baseline_left_out():
     assert change_sweeps(cells) == [], "two values are no line"
 
 
+def test_every_alpha_is_compared_with_one_at_the_same_noise():
+    grid = alpha_grid()
+    cells = tuple(
+        replace(one, baseline=f"α = 1, noise {one.recipe.noise:g}")
+        if one.recipe.loss.alpha != 1
+        else one
+        for one in grid.cells
+    )
+    found = grid_scores(replace(grid, cells=cells), records_of(grid))
+    (sweep,) = change_sweeps(found)
+    lines = changes_along(found, sweep, "map")
+    assert list(lines) == ["IoU, clean", "IoU, noise 0.3"]
+    for noise, points in zip(("0", "0.3"), lines.values(), strict=True):
+        assert [point.x for point in points] == [0.5, 1, 2, 3, 5, 10]
+        assert points[1] == Point(1.0, 0.0, 0.0, 0.0)
+        own, base = (
+            np.mean(list(found[f"α = {alpha}, noise {noise}"].scores("map").values()))
+            for alpha in (3, 1)
+        )
+        assert points[3].mean == pytest.approx(100 * (own / base - 1))
+    elsewhere = replace(cells[3], baseline="α = 1, noise 0.3")  # of another noise
+    crossed = {**found, cells[3].label: replace(found[cells[3].label], cell=elsewhere)}
+    clean = changes_along(crossed, sweep, "map")["IoU, clean"]
+    assert [point.x for point in clean] == [0.5, 1, 2, 5, 10]
+
+
 @pytest.mark.parametrize("made", [table1, alpha_grid, gain_grid])
 def test_nothing_changes_along_what_baselines_do_not_share(made):
     grid = made()
@@ -140,5 +167,6 @@ def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):
 def test_changes_are_drawn_where_rows_are_compared_at_every_value():
     shown = {name: own.shows for name, own in drawn(read_record(ROOT / "results/voc320")).items()}
     assert shown["voc320_table3_noise"] == shown["voc320_length_epochs"] == "changes"
-    assert shown["voc320_alpha_alpha"] == "levels"
+    assert shown["voc320_alpha_alpha"] == "changes"
+    assert shown["voc320_gains_gain"] == "levels"
     assert shown["voc320_beyond"] == "exchange"

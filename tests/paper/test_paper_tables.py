@@ -266,13 +266,16 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
         **{"DIoU, gain ×1": 0.5, "DIoU, gain ×2": 0.4, "α-DIoU (α=3), gain ×1": 0.5},
         **{"α-DIoU (α=3), gain ×2": 0.6, "IoU, η=0.3, gain ×1": 0.2, "IoU, η=0.3, gain ×2": 0.3},
         **{"α-IoU (α=3), η=0.3, gain ×1": 0.2, "α-IoU (α=3), η=0.3, gain ×2": 0.1},
+        **{"DIoU, η=0.3, gain ×1": 0.2, "DIoU, η=0.3, gain ×2": 0.1},
+        **{"α-DIoU (α=3), η=0.3, gain ×1": 0.25, "α-DIoU (α=3), η=0.3, gain ×2": 0.2},
     }
     assert {own.label for own in grid.cells} == set(levels)
     found = {recipe_hash(r): made_record(r, levels[own.label]) for own, r in grid.recipes()}
-    how, first, second, *_ = best_against_best(grid_scores(grid, found), HEADLINES)
+    how, first, second, third, *_ = best_against_best(grid_scores(grid, found), HEADLINES)
     assert how.endswith(
         ": DIoU ×1 of ×1, ×2; α-DIoU (α=3) ×2 of ×1, ×2; "
-        "IoU, η=0.3, ×2 of ×1, ×2; α-IoU (α=3), η=0.3, ×1 of ×1, ×2."
+        "IoU, η=0.3, ×2 of ×1, ×2; α-IoU (α=3), η=0.3, ×1 of ×1, ×2; "
+        "DIoU, η=0.3, ×1 of ×1, ×2; α-DIoU (α=3), η=0.3, ×1 of ×1, ×2."
     )
     assert first.startswith(
         "α-DIoU (α=3) at its best gain is better than DIoU at its own at AP50 by 10.00 points"
@@ -280,6 +283,7 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
     assert second.startswith(
         "α-IoU (α=3), η=0.3, at its best gain is worse than IoU, η=0.3, at its own at AP50 by 10.00"
     )
+    assert third.startswith("α-DIoU (α=3), η=0.3, at its best gain is better than DIoU, η=0.3,")
 
 
 def test_nothing_is_best_where_no_gain_is_varied():

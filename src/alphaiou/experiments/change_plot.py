@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 
 from alphaiou.experiments.paper_changes import changes_along, published_along
 from alphaiou.experiments.paper_records import CellRuns
-from alphaiou.experiments.paper_series import Point, Sweep
+from alphaiou.experiments.paper_series import ON_A_LOGARITHM, Point, Sweep
 from alphaiou.experiments.score_figures import looks
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.style import FULL_WIDTH, panel_title, values_only
 
 PANELS = ("ap50", "map", "map75_95")
 IN_THE_PAPER = "the same in the paper"
+PUBLISHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (3, 2.2)), "marker": "x", "ms": 4, "mew": 0.9}
 MARK: dict[str, Any] = {"marker": "o", "ms": 4.5}
 
 
@@ -32,14 +33,15 @@ def change_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
         own, printed = (made(cells, sweep, score) for made in (changes_along, published_along))
         for (name, points), look in zip(own.items(), looks(len(own)), strict=True):
             draw_changes(axes, points, name, look)
-            dashed = printed.get(name, [])
-            axes.plot(*_places(dashed), lw=0.9, ls=(0, (3, 2.2)), color=look["color"])
+            _draw_published(axes, printed.get(name, []), look["color"])
         panel_title(axes, letter, f"{column_title(score)}, change in %")
+        if sweep.name == ON_A_LOGARITHM:
+            axes.set_xscale("log")
         values_only(axes, sorted({point.x for points in own.values() for point in points}))
         axes.set(xlabel=sweep.label)
     handles, names = panels[0].get_legend_handles_labels()
     if any(published_along(cells, sweep, score) for score in PANELS):
-        handles += panels[0].plot([], [], lw=0.9, ls=(0, (3, 2.2)), color="#8C8C8C")
+        handles += panels[0].plot([], [], color="#8C8C8C", **PUBLISHED)
         names = [*names, IN_THE_PAPER]
     figure.legend(handles, names, loc="outside lower center", ncols=len(names))
     return figure
@@ -53,6 +55,10 @@ def draw_changes(axes: Axes, points: Sequence[Point], name: str, look: Mapping[s
         axes.plot([point.x] * 2, [point.low, point.high], lw=0.9, color=look["color"])
         if point.alone:
             axes.plot(point.x, point.mean, mec=look["color"], mfc="white", **MARK)
+
+
+def _draw_published(axes: Axes, points: Sequence[Point], colour: str) -> None:
+    axes.plot(*_places(points), color=colour, **PUBLISHED)
 
 
 def _places(points: Sequence[Point]) -> tuple[list[float], list[float]]:

@@ -35,9 +35,13 @@ def change_sweeps(cells: Mapping[str, CellRuns]) -> list[Sweep]:
 def changes_along(
     cells: Mapping[str, CellRuns], sweep: Sweep, score: str
 ) -> dict[str, list[Point]]:
-    """The change of each row in percent of its baseline, over the seeds that both have."""
+    """The change of each row in percent of its baseline, over the seeds that both have.
+
+    Where all rows of a line have one baseline, it is a point of the line too.
+    """
+    plain = [] if sweep.plain is None else [Point(sweep.plain, 0.0, 0.0, 0.0)]
     return {
-        name: _in_order(_change(own, base, sweep, score) for own, base in line)
+        name: _in_order([*plain, *(_change(own, base, sweep, score) for own, base in line)])
         for name, line in _lines(cells, sweep).items()
     }
 
@@ -83,10 +87,17 @@ def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> dict[str, list[Pair]]
 
 
 def _pairs(cells: Mapping[str, CellRuns], sweep: Sweep) -> Iterator[Pair]:
-    """Rows and their baselines that have the same value of what is varied, and a seed in common."""
+    """Rows and their baselines with a seed in common: of the same value, or the plain one."""
     for own in cells.values():
         base = cells.get(own.cell.baseline or "")
         if base is None or not own.runs.keys() & base.runs.keys():
             continue
-        if sweep.value(own.cell.recipe) == sweep.value(base.cell.recipe):
+        before = sweep.value(own.cell.recipe) if sweep.plain is None else sweep.plain
+        if sweep.value(base.cell.recipe) == before and _alike(own, base, sweep):
             yield own, base
+
+
+def _alike(own: CellRuns, base: CellRuns, sweep: Sweep) -> bool:
+    """Whether nothing but what is varied differs, where all are compared with one."""
+    recipes = (sweep.rest(one.cell.recipe) for one in (own, base))
+    return sweep.plain is None or len(set(recipes)) == 1

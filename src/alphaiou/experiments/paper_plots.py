@@ -17,7 +17,7 @@ from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_changes import change_sweeps
 from alphaiou.experiments.paper_found import found_lines
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, drawn_scores, grid_scores
-from alphaiou.experiments.paper_series import Point, Sweep, curves, sweeps_of, swept
+from alphaiou.experiments.paper_series import ON_A_LOGARITHM, Point, Sweep, curves, sweeps_of, swept
 from alphaiou.experiments.score_figures import looks
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.style import FULL_WIDTH, panel_title, save_figure, values_only
@@ -41,7 +41,7 @@ def save_plots(grid: Grid, records: Mapping[str, RunRecord], out: Path) -> list[
     drawn = drawn_scores(grid, records)
     for sweep in sweeps_of(drawn):
         drawings[sweep.name] = partial(sweep_figure, drawn, sweep)
-    for sweep in change_sweeps(drawn):
+    for sweep in [] if grid.searches else change_sweeps(drawn):
         drawings[f"{sweep.name}-change"] = partial(change_figure, drawn, sweep)
     if grid.searches and exchanges(cells):
         drawings["exchange"] = partial(exchange_figure, cells)
@@ -64,7 +64,7 @@ def sweep_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
     figure = _panels({score: swept(cells, sweep, score) for score in PANELS}, sweep.label)
     values = sorted({sweep.value(own.cell.recipe) for own in cells.values()})
     for axes in figure.axes:
-        if sweep.name == "alpha" and values[0] > 0:
+        if sweep.name == ON_A_LOGARITHM and values[0] > 0:
             axes.set_xscale("log")
         values_only(axes, values)
     return figure

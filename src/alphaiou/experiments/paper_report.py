@@ -34,7 +34,6 @@ from alphaiou.training.checkpoint import write_whole
 PAGE = "report.html"
 TITLE = "The paper, run again"
 CHARTS = ("ap50", "map", "map75_95", "ap95")
-CHANGES = ("ap50", "map", "map75_95")
 #: Losses that are shown side by side in pictures.
 MOST_PICTURED = 4
 
@@ -258,7 +257,7 @@ def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
             beside=published_along(cells, sweep, score),
         )
         for sweep in change_sweeps(cells)
-        for score in CHANGES
+        for score in CHARTS
     ]
 
 

@@ -41,17 +41,24 @@ class Sweep:
         label: What the axis says.
         value: The value of a recipe.
         rest: The recipe without it: cells with the same rest are points of the same line.
+        plain: The value of what the others are compared with; None where each has a baseline of
+            its own value.
     """
 
     name: str
     label: str
     value: Callable[[Recipe], float]
     rest: Callable[[Recipe], Recipe]
+    plain: float | None = None
 
 
 SWEEPS = (
     Sweep(
-        "alpha", "α", lambda r: r.loss.alpha, lambda r: replace(r, loss=replace(r.loss, alpha=1.0))
+        "alpha",
+        "α",
+        lambda r: r.loss.alpha,
+        lambda r: replace(r, loss=replace(r.loss, alpha=1.0)),
+        plain=1.0,
     ),
     Sweep("gain", "box gain, times the usual", gain_factor, at_usual_gain),
     Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),
@@ -68,6 +75,8 @@ SWEEPS = (
         lambda r: replace(r, epochs=1, evaluate_every=0),
     ),
 )
+#: The sweep whose values are drawn on a logarithmic axis.
+ON_A_LOGARITHM = "alpha"
 #: A line is worth drawing from so many values on.
 FEWEST_VALUES = 3
 
