@@ -11,12 +11,8 @@ from alphaiou.experiments.comparison_pictures import example_row, examples_grid
 from alphaiou.experiments.differing_pictures import Differences, read_differences, said_of
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import escape, tag
-from alphaiou.experiments.paper_beyond import WANTED
-from alphaiou.experiments.paper_changes import change_sweeps, changes_along, published_along
-from alphaiou.experiments.paper_charts import band_chart, dot_chart
+from alphaiou.experiments.paper_chart_choice import grid_charts
 from alphaiou.experiments.paper_circumstances import environment, recipes_of
-from alphaiou.experiments.paper_exchange import ACROSS, JOINED, exchange_points
-from alphaiou.experiments.paper_found import found_changes, found_lines
 from alphaiou.experiments.paper_pictures import alike, compared_pairs, seen_runs
 from alphaiou.experiments.paper_records import (
     CellRuns,
@@ -26,14 +22,12 @@ from alphaiou.experiments.paper_records import (
     load_records,
     record_paths,
 )
-from alphaiou.experiments.paper_series import curves, sweeps_of, swept
 from alphaiou.experiments.paper_tables import Line, PaperTable, paper_table, table_lines
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.training.checkpoint import write_whole
 
 PAGE = "report.html"
 TITLE = "The paper, run again"
-CHARTS = ("ap50", "map", "map75_95", "ap95")
 #: Losses that are shown side by side in pictures.
 MOST_PICTURED = 4
 
@@ -149,7 +143,7 @@ def _section(
         _table(table),
         _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
-        _charts(grid, cells, drawn_scores(grid, records)),
+        grid_charts(grid, cells, drawn_scores(grid, records)),
         "" if grid.columns else _gallery(grid, cells, paths),
         recipes_of(grid),
         id=grid.name,
@@ -180,85 +174,6 @@ def _sentences(sentences: Sequence[str]) -> str:
         if sentences
         else ""
     )
-
-
-def _charts(grid: Grid, cells: Mapping[str, CellRuns], drawn: Mapping[str, CellRuns]) -> str:
-    """Against what is varied where that is many values, else by epoch; and how boxes lie.
-
-    Where rows are compared at every value, what changes there is shown: the levels of all of them
-    lie on one another.
-    """
-    if grid.columns:
-        charts = _found(cells)
-    elif grid.searches:
-        charts = _exchanges(cells)
-    else:
-        charts = _changes(drawn) or _sweeps(drawn) or _by_epoch(cells)
-        charts += _found(cells) if grid.pictures else []
-    return tag("div", *charts, class_="charts")
-
-
-def _by_epoch(cells: Mapping[str, CellRuns]) -> list[str]:
-    scored = {score: curves(cells, score) for score in CHARTS}
-    return [
-        band_chart(lines, f"{column_title(score)} by epoch", "epoch")
-        for score, lines in scored.items()
-        if all(lines.values())
-    ]
-
-
-def _found(cells: Mapping[str, CellRuns]) -> list[str]:
-    """How well boxes lie: objects found by IoU, and by how many more than the baseline."""
-    lines, changes = found_lines(cells), found_changes(cells)
-    title = "Objects found with at least this IoU"
-    charts = [band_chart(lines, title, "IoU", "% of objects")] if lines else []
-    if lines and changes:
-        charts.append(band_chart(changes, f"{title}, change", "IoU", "change in %"))
-    return charts
-
-
-def _exchanges(cells: Mapping[str, CellRuns]) -> list[str]:
-    """What candidates give for what they gain; a line for each of them would be a thicket."""
-    given = f"{column_title(ACROSS)}, change in %"
-    points = {score: exchange_points(cells, score) for score in WANTED}
-    return [
-        dot_chart(
-            groups,
-            f"{column_title(score)} against {column_title(ACROSS)}, both against IoU at its best",
-            given,
-            100 * WANTED[score],
-            joined=JOINED,
-        )
-        for score, groups in points.items()
-        if groups
-    ]
-
-
-def _sweeps(cells: Mapping[str, CellRuns]) -> list[str]:
-    return [
-        band_chart(
-            swept(cells, sweep, score),
-            f"{column_title(score)} against {sweep.label}",
-            sweep.label,
-        )
-        for sweep in sweeps_of(cells)
-        for score in CHARTS
-    ]
-
-
-def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
-    """What rows change against their baselines, ours and as the paper prints it."""
-    return [
-        band_chart(
-            changes_along(cells, sweep, score),
-            f"{column_title(score)}, change against {sweep.label}",
-            sweep.label,
-            "change in %",
-            beside=published_along(cells, sweep, score),
-        )
-        for sweep in change_sweeps(cells)
-        for score in CHARTS
-    ]
 
 
 def _gallery(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
