@@ -161,6 +161,16 @@ def one_image(found, scores, **target):
     return [prediction | {"labels": np.zeros(len(found), np.int64)}], [target]
 
 
+def test_recall_is_that_of_the_highest_limit():
+    boxes = np.array([[0, 0, 10, 10], [50, 50, 60, 60.0]])
+    scores = DetectionScores(classes=CLASSES)
+    found = {"boxes": boxes, "labels": [1, 1], "scores": [0.9, 0.3]}
+    scores.update([found], [{"boxes": boxes, "labels": [1, 1]}])
+    result = scores.compute()
+    assert (result.ar[1], result.ar[100]) == (0.5, 1.0)
+    assert set(result.recall.values()) == {1.0}
+
+
 @pytest.mark.parametrize(
     ("rule", "expected"), [("coco", 1.0), ("paper", 0.5), ("voc", 1.0), ("voc07", 1.0)]
 )

@@ -1,5 +1,7 @@
 """What rows change against their baselines along noise, images or epochs, beside the paper's."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,6 +118,18 @@ def test_every_alpha_is_compared_with_one_at_the_same_noise():
     assert [point.x for point in clean] == [0.5, 1, 2, 5, 10]
 
 
+def test_what_nothing_defines_is_no_point():
+    cells = cells_of(noise_grid())
+    (sweep,) = change_sweeps(cells)
+    base = cells["IoU, η=0.2"]
+    undefined = {seed: {**run, "scores": {}} for seed, run in base.runs.items()}
+    unprinted = replace(base.cell, published={})
+    cells["IoU, η=0.2"] = replace(base, cell=unprinted, runs=undefined)
+    for made in (changes_along, published_along):
+        (points,) = made(cells, sweep, "map75_95").values()
+        assert [point.x for point in points] == [0, 0.1, 0.3]
+
+
 @pytest.mark.parametrize("made", [table1, alpha_grid, gain_grid])
 def test_nothing_changes_along_what_baselines_do_not_share(made):
     grid = made()
@@ -151,6 +165,9 @@ def test_changes_are_among_the_plots_and_on_the_page(tmp_path):
     assert '<span class="key s0">α-IoU (α=3)</span>' in figure
     assert '<span class="key s0 dashed">α-IoU (α=3), in the paper</span>' in figure
     assert figure.count('<polyline class="s0 dashed"') == 1
+    (told,) = re.findall(r'<script type="application/json">(.*?)</script>', figure)
+    (own, _) = json.loads(told)["series"]
+    assert [point["x"] for point in own["points"]] == [0, 0.1, 0.2, 0.3], "what is beside it too"
 
 
 def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):

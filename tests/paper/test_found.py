@@ -91,6 +91,9 @@ def test_the_page_shows_it_though_its_runs_are_those_of_another_table(tmp_path):
     assert "found .90" in section
     assert "Objects found with at least this IoU, change" in section
     assert "by epoch" not in section
+    folder = write_runs(records, tmp_path / "seen", pictures=True)
+    both = paper_page([table1(), GRID], records, record_paths([folder]))
+    assert both.count("<summary>Pictures</summary>") == 1, "which the other table has"
     bare = paper_page([table1(), GRID], without_counts(records), paths)
     assert "Without any run so far, and so not on this page: distribution." in bare
 
@@ -103,7 +106,8 @@ def test_a_record_without_what_a_grid_is_about_is_computed_again(tmp_path):
     assert all(is_scored(run, new) for run in runs)
     assert not any(is_scored(run, old) for run in runs)
     assert all(is_scored(run, old) for run in planned_runs([table1()]))
-    assert not any(is_scored(run, old) for run in planned_runs([table1(), GRID]))
+    for grids in ([table1(), GRID], [GRID, table1()]):
+        assert not any(is_scored(run, old) for run in planned_runs(grids))
     assert not any(is_scored(run, {}) for run in runs)
 
 

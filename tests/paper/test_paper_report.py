@@ -11,7 +11,7 @@ import pytest
 
 from alphaiou.experiments.paper_charts import band_chart
 from alphaiou.experiments.paper_pictures import alike, seen_runs
-from alphaiou.experiments.paper_plots import save_plots
+from alphaiou.experiments.paper_plots import curves_figure, save_plots
 from alphaiou.experiments.paper_records import grid_scores, load_records, record_paths
 from alphaiou.experiments.paper_report import paper_page, write_paper_report
 from alphaiou.experiments.paper_series import Point, curves, sweeps_of, swept
@@ -129,6 +129,14 @@ def test_plots_are_the_same_bytes_each_time(folder, tmp_path):
         for one, other in zip(first, second, strict=True):
             assert one.name == other.name
             assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (4, 4), (6, 3), (7, 4)])
+def test_a_legend_has_rows_of_the_same_length(count, columns):
+    grid = gain_grid()
+    cells = list(grid_scores(grid, records_of(grid)).items())[:count]
+    (legend,) = curves_figure({f"loss number {n}": own for n, (_, own) in enumerate(cells)}).legends
+    assert legend._ncols == columns
 
 
 def test_nothing_is_drawn_without_records(tmp_path):

@@ -26,6 +26,7 @@ def test_the_list_counts_runs_and_finished_ones(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: line.split() for line in lines}
     assert rows["table1"][-2:] == ["4", "4"]
+    assert rows["distribution"][-2:] == ["4", "0"], "whose records do not count what was found"
     assert rows["penalty-alpha"][-2:] == ["9", "1"]
     assert rows["noisy-boxes"][-2:] == ["–", "–"]
     assert "different runs" in lines[-1]
