@@ -6,10 +6,12 @@ a candidate has to beat, and not the paper's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from alphaiou.experiments.paper_best import CHOSEN_BY, level
+from alphaiou.experiments.paper_luck import expected_best, seed_scatter
 from alphaiou.experiments.paper_records import CellRuns
 from alphaiou.experiments.recipes import is_steady
 from alphaiou.experiments.score_tables import cell, column_title
@@ -66,6 +68,7 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
         f"To beat: {best.cell.label}, by {column_title(CHOSEN_BY)} on the scored images the best "
         f"of: {tried}.",
         _conclusion(changes),
+        *_luck(found, candidates, best),
         *(
             _end(label, changes[label])
             for label in sorted(changes, key=lambda c: _rank(changes[c]))
@@ -113,6 +116,24 @@ def _has_won(changes: Changes) -> bool:
 
 def _is_better(change: PairedChange) -> bool:
     return change.decided and change.difference > 0
+
+
+def _luck(found: Sequence[CellRuns], candidates: Sequence[CellRuns], best: CellRuns) -> list[str]:
+    """What the scatter between seeds is, and what it makes of the best of many single seeds."""
+    scatter = {column: seed_scatter(found, best, column) for column in WANTED}
+    alone = sum(len(own.runs.keys() & best.runs.keys()) == 1 for own in candidates)
+    if alone < 2 or not all(map(math.isfinite, scatter.values())):
+        return []
+    by_luck = expected_best(alone)
+    said, ahead = (
+        " and ".join(f"{100 * times * scatter[c]:.1f} % at {column_title(c)}" for c in WANTED)
+        for times in (1.0, by_luck)
+    )
+    return [
+        f"Luck: between seeds a difference to {best.cell.label} varies by {said} (standard "
+        f"deviation). Were all {alone} that have one seed equal to it, the best of them would "
+        f"still be ahead by {ahead}."
+    ]
 
 
 def _rank(changes: Changes) -> tuple[int, float]:
