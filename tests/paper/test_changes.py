@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,50 @@ def test_changes_are_among_the_plots_and_on_the_page(tmp_path):
     (told,) = re.findall(r'<script type="application/json">(.*?)</script>', figure)
     (own, _) = json.loads(told)["series"]
     assert [point["x"] for point in own["points"]] == [0, 0.1, 0.2, 0.3], "what is beside it too"
+
+
+def test_a_score_of_zero_has_no_change_and_no_chart(tmp_path):
+    """As AP95 on drawn shapes often is, where the paper prints one all the same."""
+    grid = noise_grid()
+    printed = {"ap95": 0.01, "map75_95": 0.2}
+    cells = tuple(replace(one, published=printed) for one in grid.cells)
+    grid = replace(grid, cells=cells, beside=())
+    records = records_of(grid)
+    for run in records.values():
+        run["scores"]["ap95"] = 0.0
+    found = drawn_scores(grid, records)
+    (sweep,) = change_sweeps(found)
+    assert changes_along(found, sweep, "ap95") == {}
+    paths = {name: tmp_path / name / "record.json" for name in records}
+    page = paper_page([grid], records, paths)
+    assert "mAP75:95, change against" in page
+    assert "AP95, change against" not in page.replace("mAP75:95", "")
+    assert "NaN" not in page
+
+
+def test_the_paper_stands_beside_the_lines_that_there_are(tmp_path):
+    """Of two lines one has nothing but zeros here; what the paper prints of it has no partner."""
+    kinds = ("iou", "diou")
+    cells = tuple(
+        cell(
+            f"{kind}{power}",
+            f"{kind}, η={rate:g}" if power else None,
+            f"{kind}{power}, η={rate:g}",
+            {"map75_95": 0.2},
+            noise=rate,
+        )
+        for rate, kind, power in product(PRINTED, kinds, ("", ":3"))
+    )
+    grid = Grid("table3", "Noise", cells, (0,))
+    records = records_of(grid)
+    for run in records.values():
+        if run["recipe"]["loss"]["kind"] == "diou":
+            run["scores"]["map75_95"] = 0.0
+    paths = {name: tmp_path / name / "record.json" for name in records}
+    figure = paper_page([grid], records, paths).partition("<h3>mAP75:95, change")[2]
+    caption = figure.partition("</figcaption>")[0]
+    assert "α-IoU (α=3), in the paper" in caption
+    assert "DIoU" not in caption
 
 
 def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):

@@ -54,6 +54,20 @@ def test_records_that_do_not_count_are_none():
     assert [list(own.runs) for own in grid_scores(GRID, mixed).values()] == [[1], [1]]
 
 
+def test_what_no_baseline_finds_has_no_change(tmp_path):
+    records = records_of(GRID)
+    for run in records.values():
+        run["scores"]["found90"] = 0.0
+    (points,) = found_changes(grid_scores(GRID, records)).values()
+    assert [point.x for point in points] == pytest.approx(list(FOUND.values())[:-1])
+    paths = {name: tmp_path / name / "record.json" for name in records}
+    assert "NaN" not in paper_page([GRID], records, paths)
+    for run in records.values():
+        run["scores"] |= dict.fromkeys(FOUND, 0.0)
+    assert found_changes(grid_scores(GRID, records)) == {}
+    paper_page([GRID], records, paths)
+
+
 def test_more_rows_than_can_be_told_apart_are_not_drawn():
     cells = grid_scores(gain_grid(), records_of(gain_grid()))
     assert len(cells) > MOST_ROWS

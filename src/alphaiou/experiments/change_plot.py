@@ -28,19 +28,21 @@ def change_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
     """
     figure = Figure(figsize=(FULL_WIDTH, 2.7), layout="constrained")
     panels = figure.subplots(1, len(PANELS))
+    is_printed = False
     for letter, axes, score in zip("abc", panels, PANELS, strict=True):
         axes.axhline(0, color="#8C8C8C", lw=0.6, zorder=0)
         own, printed = (made(cells, sweep, score) for made in (changes_along, published_along))
         for (name, points), look in zip(own.items(), looks(len(own)), strict=True):
             draw_changes(axes, points, name, look)
-            _draw_published(axes, printed.get(name, []), look["color"])
+            axes.plot(*_places(printed.get(name, [])), color=look["color"], **PUBLISHED)
+        is_printed |= bool(printed)
         panel_title(axes, letter, f"{column_title(score)}, change in %")
         if sweep.name == ON_A_LOGARITHM:
             axes.set_xscale("log")
         values_only(axes, sorted({point.x for points in own.values() for point in points}))
         axes.set(xlabel=sweep.label)
     handles, names = panels[0].get_legend_handles_labels()
-    if any(published_along(cells, sweep, score) for score in PANELS):
+    if is_printed:
         handles += panels[0].plot([], [], color="#8C8C8C", **PUBLISHED)
         names = [*names, IN_THE_PAPER]
     figure.legend(handles, names, loc="outside lower center", ncols=len(names))
@@ -55,10 +57,6 @@ def draw_changes(axes: Axes, points: Sequence[Point], name: str, look: Mapping[s
         axes.plot([point.x] * 2, [point.low, point.high], lw=0.9, color=look["color"])
         if point.alone:
             axes.plot(point.x, point.mean, mec=look["color"], mfc="white", **MARK)
-
-
-def _draw_published(axes: Axes, points: Sequence[Point], colour: str) -> None:
-    axes.plot(*_places(points), color=colour, **PUBLISHED)
 
 
 def _places(points: Sequence[Point]) -> tuple[list[float], list[float]]:

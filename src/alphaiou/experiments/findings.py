@@ -33,20 +33,18 @@ DATA = Path("voc320")
 SWEPT_DETECTOR = "yolov5s"
 #: What does not depend on the budget of epochs.
 ANY_BUDGET = "length"
-#: What is said below the picture of what candidates exchange.
-EXCHANGE_NOTE = (
-    "Changes against IoU at its best gain; in brackets is α. Named are the choices that no other "
-    "beats at both scores; hollow marks have one seed; what is asked for is in the "
-    f"shaded corner; what loses {100 * FARTHEST:g} % of mAP75:95 or more is not drawn."
-)
-#: What is said below the other pictures, by what they show.
+#: What is said below pictures, by what they show.
 NOTES = {
     "levels": "The points of a line are means over the seeds that all of them have.",
     "changes": (
         "Changes against the same loss without the power, over the seeds that both have, with "
         "their 95 % intervals; hollow marks have one seed."
     ),
-    "exchange": EXCHANGE_NOTE,
+    "exchange": (
+        "Changes against IoU at its best gain; in brackets is α. Named are the choices that no "
+        "other beats at both scores; hollow marks have one seed; what is asked for is in the "
+        f"shaded corner; what loses {100 * FARTHEST:g} % of mAP75:95 or more is not drawn."
+    ),
     "found": (
         "Objects found by a detection of a score of at least "
         f"{SURE:g}, each counted once; hollow marks have one seed."
@@ -83,12 +81,7 @@ def findings(record: Record) -> str:
         for run in records.values()
         if run["recipe"]["detector"] == SWEPT_DETECTOR
     )
-    grids = paper_grids(quick_scale(DATA)).values()
-    apart = [
-        _of_found_runs(grid, records)
-        for grid in grids
-        if grid.name == ANY_BUDGET or (grid.cells and not _is_swept(grid))
-    ]
+    apart = _apart(records)
     seen = {name for grid in apart for name in _names(grid, records)} if lengths[1:] else set()
     sections: list[str] = []
     for epochs in lengths:
@@ -98,16 +91,13 @@ def findings(record: Record) -> str:
         if parts:
             sections.append("\n\n".join([f"## {epochs} epochs", *parts]))
     shown = [grid for grid in apart if grid.name != ANY_BUDGET or lengths[1:]]
-    return "\n\n".join([*sections, *_sections(shown, records, "##")])
+    return "\n\n".join([*sections, *_sections(shown, records, "##", pictured=True)])
 
 
 def drawn(record: Record) -> dict[str, Drawing]:
     """What the pictures of the findings show, by the names of their files."""
     records = {run["name"]: run for run in record["runs"]}
-    grids = [
-        *_grids(BUDGET, records, set()),
-        _of_found_runs(paper_grids(quick_scale(DATA))[ANY_BUDGET], records),
-    ]
+    grids = [*_grids(BUDGET, records, set()), *_apart(records)]
     return {name: drawing for grid in grids for name, drawing in _drawings(grid, records).items()}
 
 
@@ -132,6 +122,12 @@ def _pictures(grid: Grid, records: Mapping[str, RunRecord]) -> list[str]:
         for name, drawing in _drawings(grid, records).items()
         for text in (f"![{grid.title}](images/{name}.svg)", NOTES[drawing.shows])
     ]
+
+
+def _apart(records: Mapping[str, RunRecord]) -> list[Grid]:
+    """The grids whose length is not the budget's."""
+    grids = (grid for grid in paper_grids(quick_scale(DATA)).values() if grid.cells)
+    return [_of_found_runs(grid, records) for grid in grids if not _is_swept(grid)]
 
 
 def _is_swept(grid: Grid) -> bool:
@@ -170,14 +166,14 @@ def _sections(
     records: Mapping[str, RunRecord],
     level: str,
     *,
-    pictured: bool = False,
+    pictured: bool,
 ) -> list[str]:
     parts = []
     for grid in grids:
         table = paper_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
-        pictures = _pictures(grid, records) if pictured or grid.name == ANY_BUDGET else []
+        pictures = _pictures(grid, records) if pictured else []
         text = [
             f"{level} {table.title}",
             f"{_setting(grid)} {table.notes[0]}",

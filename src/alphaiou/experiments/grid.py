@@ -39,7 +39,7 @@ class Grid:
         pictures: Whether it needs what the detectors find, and not their scores alone.
         searches: Whether it looks for what is better than IoU at its best gain: its rows are
             compared with that, and drawn by what they give for what they gain.
-        columns: The scores that it is about, unless they are those of all tables.
+        columns: The shares of found objects that it compares in place of average precision.
         beside: Rows of another grid that its pictures show too, if they were run.
     """
 

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from alphaiou.experiments.paper_records import CellRuns
 from alphaiou.experiments.paper_series import (
-    FEWEST_VALUES,
     SWEEPS,
     Point,
     Sweep,
-    change_point,
-    line_names,
+    has_line,
+    lines_of,
+    paired_point,
 )
-from alphaiou.experiments.statistics import paired_change
 from alphaiou.metrics.comparison import relative_improvement
+from alphaiou.training.recipe import Recipe
 
+#: A row and what it is compared with.
 Pair = tuple[CellRuns, CellRuns]
 
 
 def change_sweeps(cells: Mapping[str, CellRuns]) -> list[Sweep]:
     """What rows vary together with their baselines, often enough to be drawn as a line."""
-    return [
-        sweep
-        for sweep in SWEEPS
-        if any(
-            len({sweep.value(own.cell.recipe) for own, _ in line}) >= FEWEST_VALUES
-            for line in _lines(cells, sweep).values()
-        )
-    ]
+    return [sweep for sweep in SWEEPS if has_line(sweep, _lines(cells, sweep).values(), _recipe)]
 
 
 def changes_along(
@@ -37,53 +30,56 @@ def changes_along(
 ) -> dict[str, list[Point]]:
     """The change of each row in percent of its baseline, over the seeds that both have.
 
-    Where all rows of a line have one baseline, it is a point of the line too.
+    Where all rows of a line have one baseline, it is a point of the line too. A score of zero has
+    no changes: a line without any is left out.
     """
     plain = [] if sweep.plain is None else [Point(sweep.plain, 0.0, 0.0, 0.0)]
-    return {
-        name: _in_order([*plain, *(_change(own, base, sweep, score) for own, base in line)])
-        for name, line in _lines(cells, sweep).items()
-    }
+
+    def change(x: float, own: CellRuns, base: CellRuns) -> Point | None:
+        return paired_point(x, own, base, score)
+
+    lines = _points(cells, sweep, change)
+    return {name: _in_order([*plain, *points]) for name, points in lines.items()}
 
 
 def published_along(
     cells: Mapping[str, CellRuns], sweep: Sweep, score: str
 ) -> dict[str, list[Point]]:
     """The same as the paper prints it, by the same names; nothing where it prints nothing."""
+
+    def printed(x: float, own: CellRuns, base: CellRuns) -> Point | None:
+        after, before = (one.cell.published.get(score) for one in (own, base))
+        if after is None or before is None:
+            return None
+        change = 100 * relative_improvement(after, before)
+        return Point(x, change, change, change)
+
+    return {name: _in_order(points) for name, points in _points(cells, sweep, printed).items()}
+
+
+def _points(
+    cells: Mapping[str, CellRuns],
+    sweep: Sweep,
+    point: Callable[[float, CellRuns, CellRuns], Point | None],
+) -> dict[str, list[Point]]:
+    """The points of every line that has any."""
     lines = {
-        name: _in_order(_published(own, base, sweep, score) for own, base in line)
+        name: list(filter(None, (point(sweep.value(_recipe(pair)), *pair) for pair in line)))
         for name, line in _lines(cells, sweep).items()
     }
     return {name: points for name, points in lines.items() if points}
 
 
-def _in_order(points: Iterable[Point | None]) -> list[Point]:
-    return sorted(filter(None, points), key=lambda point: point.x)
-
-
-def _change(own: CellRuns, base: CellRuns, sweep: Sweep, score: str) -> Point | None:
-    change = paired_change(own.scores(score), base.scores(score))
-    if change is None or not math.isfinite(change.relative):
-        return None
-    return change_point(sweep.value(own.cell.recipe), change)
-
-
-def _published(own: CellRuns, base: CellRuns, sweep: Sweep, score: str) -> Point | None:
-    printed, before = (one.cell.published.get(score) for one in (own, base))
-    if printed is None or before is None:
-        return None
-    change = 100 * relative_improvement(printed, before)
-    return Point(sweep.value(own.cell.recipe), change, change, change)
+def _in_order(points: Iterable[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: point.x)
 
 
 def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> dict[str, list[Pair]]:
-    """Rows with their baselines, a line for each setting of everything that is not varied."""
-    pairs = list(_pairs(cells, sweep))
-    names = line_names([sweep.rest(own.cell.recipe) for own, _ in pairs])
-    lines: dict[str, list[Pair]] = {name: [] for name in names.values()}
-    for own, base in pairs:
-        lines[names[sweep.rest(own.cell.recipe)]].append((own, base))
-    return lines
+    return lines_of(_pairs(cells, sweep), sweep, _recipe)
+
+
+def _recipe(pair: Pair) -> Recipe:
+    return pair[0].cell.recipe
 
 
 def _pairs(cells: Mapping[str, CellRuns], sweep: Sweep) -> Iterator[Pair]:

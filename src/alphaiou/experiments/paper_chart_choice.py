@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import tag
@@ -89,14 +90,11 @@ def _sweeps(cells: Mapping[str, CellRuns]) -> list[str]:
 
 def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
     """What rows change against their baselines, ours and as the paper prints it."""
-    return [
-        band_chart(
-            changes_along(cells, sweep, score),
-            f"{column_title(score)}, change against {sweep.label}",
-            sweep.label,
-            "change in %",
-            beside=published_along(cells, sweep, score),
-        )
-        for sweep in change_sweeps(cells)
-        for score in CHARTS
-    ]
+    charts = []
+    for sweep, score in product(change_sweeps(cells), CHARTS):
+        lines, printed = (made(cells, sweep, score) for made in (changes_along, published_along))
+        if lines:
+            beside = {name: points for name, points in printed.items() if name in lines}
+            title = f"{column_title(score)}, change against {sweep.label}"
+            charts.append(band_chart(lines, title, sweep.label, "change in %", beside))
+    return charts

@@ -33,6 +33,7 @@ def exchange_points(cells: Mapping[str, CellRuns], score: str) -> dict[str, list
     """
     found: dict[str, list[Point]] = {group: [] for group in GROUPS}
     changes = exchanges(cells)
+    # Of the classes; a candidate has the usual gain or a larger one.
     usual = min((own.cell.recipe.class_gain for own in cells.values()), default=0.0)
     for label in sorted(changes, key=lambda label: gain_factor(cells[label].cell.recipe)):
         if changes[label][CHOSEN_BY].relative > -FARTHEST:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from alphaiou.experiments.paper_records import CellRuns
-from alphaiou.experiments.paper_series import Point, change_point, mean_point
-from alphaiou.experiments.statistics import paired_change
+from alphaiou.experiments.paper_series import Point, mean_point, paired_point
 from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
 
 #: The scores of records that say it, and the IoU of each.
@@ -32,18 +31,17 @@ def found_lines(cells: Mapping[str, CellRuns]) -> dict[str, list[Point]]:
 def found_changes(cells: Mapping[str, CellRuns]) -> dict[str, list[Point]]:
     """By how many percent more objects a row finds than its baseline, by IoU."""
     counted = _counted(cells)
-    lines: dict[str, list[Point]] = {}
-    for label, own in counted.items():
-        base = counted.get(own.cell.baseline or "")
-        changes = (
-            (iou, paired_change(own.scores(score), base.scores(score)))
-            for score, iou in FOUND.items()
-            if base is not None
-        )
-        points = [change_point(iou, change) for iou, change in changes if change is not None]
-        if points:
-            lines[label] = points
-    return lines
+    pairs = {
+        label: (own, counted[own.cell.baseline])
+        for label, own in counted.items()
+        if own.cell.baseline in counted
+    }
+    lines = {
+        label: [paired_point(iou, *pair, score) for score, iou in FOUND.items()]
+        for label, pair in pairs.items()
+    }
+    defined = {label: list(filter(None, points)) for label, points in lines.items()}
+    return {label: points for label, points in defined.items() if points}
 
 
 def _counted(cells: Mapping[str, CellRuns]) -> dict[str, CellRuns]:

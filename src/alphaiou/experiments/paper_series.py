@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.recipes import at_usual_gain, gain_factor, gain_name
-from alphaiou.experiments.statistics import PairedChange, bootstrap_mean
+from alphaiou.experiments.statistics import PairedChange, bootstrap_mean, paired_change
 from alphaiou.training.recipe import Recipe
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,7 @@ def sweeps_of(cells: Mapping[str, CellRuns]) -> list[Sweep]:
     return [
         sweep
         for sweep in SWEEPS
-        if any(
-            len({sweep.value(r) for r in line}) >= FEWEST_VALUES for line in _lines(cells, sweep)
-        )
+        if has_line(sweep, lines_of(_placed(cells, sweep), sweep, _recipe).values(), _recipe)
     ]
 
 
@@ -98,12 +100,37 @@ def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, 
     The points of a line are means over the seeds that all of them have, if there are any: a line
     that went from some seeds to others would show how these differ.
     """
-    placed = [own for own in cells.values() if own.runs and _has_place(own.cell.recipe, sweep)]
-    names = line_names([sweep.rest(own.cell.recipe) for own in placed])
-    lines: dict[str, list[CellRuns]] = {name: [] for name in names.values()}
-    for own in placed:
-        lines[names[sweep.rest(own.cell.recipe)]].append(own)
+    lines = lines_of(_placed(cells, sweep), sweep, _recipe)
     return {name: _line(line, sweep, score) for name, line in lines.items()}
+
+
+def lines_of(
+    rows: Iterable[Row], sweep: Sweep, recipe_of: Callable[[Row], Recipe]
+) -> dict[str, list[Row]]:
+    """Rows by the names of the lines that they are points of."""
+    by_rest: dict[Recipe, list[Row]] = {}
+    for row in rows:
+        by_rest.setdefault(sweep.rest(recipe_of(row)), []).append(row)
+    lines: dict[str, list[Row]] = {}
+    for rest, name in _names(list(by_rest)).items():
+        lines.setdefault(name, []).extend(by_rest[rest])
+    return lines
+
+
+def has_line(
+    sweep: Sweep, lines: Iterable[Sequence[Row]], recipe_of: Callable[[Row], Recipe]
+) -> bool:
+    """Whether any of some lines has enough values to be drawn."""
+    values = ({sweep.value(recipe_of(row)) for row in line} for line in lines)
+    return any(len(own) >= FEWEST_VALUES for own in values)
+
+
+def _recipe(own: CellRuns) -> Recipe:
+    return own.cell.recipe
+
+
+def _placed(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[CellRuns]:
+    return [own for own in cells.values() if own.runs and _has_place(own.cell.recipe, sweep)]
 
 
 def _line(line: Sequence[CellRuns], sweep: Sweep, score: str) -> list[Point]:
@@ -151,7 +178,6 @@ def change_point(x: float, change: PairedChange, name: str = "") -> Point:
     """A change in percent of its baseline, and its interval.
 
     Examples:
-        >>> from alphaiou.experiments.statistics import paired_change
         >>> change_point(0.3, paired_change({0: 0.375}, {0: 0.25}))
         Point(x=0.3, mean=50.0, low=50.0, high=50.0, name='', alone=True)
     """
@@ -159,6 +185,14 @@ def change_point(x: float, change: PairedChange, name: str = "") -> Point:
     if interval is None:
         return Point(x, mean, mean, mean, name, change.seeds == 1)
     return Point(x, mean, 100 * interval.low, 100 * interval.high, name)
+
+
+def paired_point(x: float, own: CellRuns, base: CellRuns, score: str) -> Point | None:
+    """What a row changes against another; None where nothing is shared, or nothing defines it."""
+    change = paired_change(own.scores(score), base.scores(score))
+    if change is None or not math.isfinite(change.relative):
+        return None
+    return change_point(x, change)
 
 
 def _by_epoch(own: CellRuns, score: str) -> dict[float, list[float]]:
@@ -177,15 +211,7 @@ def _scored(run: RunRecord, score: str) -> dict[float, float]:
     return found
 
 
-def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[list[Recipe]]:
-    lines: dict[Recipe, list[Recipe]] = {}
-    for own in cells.values():
-        if own.runs and _has_place(own.cell.recipe, sweep):
-            lines.setdefault(sweep.rest(own.cell.recipe), []).append(own.cell.recipe)
-    return list(lines.values())
-
-
-def line_names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
+def _names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
     """A name for each line: its loss, and in what else it differs from the others."""
     varied = [part for part in _PARTS if len({part(one) for one in recipes}) > 1]
     return {one: ", ".join([one.loss_name, *(part(one) for part in varied)]) for one in recipes}
