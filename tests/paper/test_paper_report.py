@@ -91,6 +91,17 @@ def test_lines_are_named_by_what_differs_between_them():
     assert list(swept(gains, sweeps_of(gains)[0], "map")) == ["IoU", "α-IoU (α=3)"]
 
 
+def test_rows_that_are_called_the_same_are_one_line():
+    grid = gain_grid()
+    often = tuple(
+        replace(one, recipe=replace(one.recipe, evaluate_every=1)) if "×3" in one.label else one
+        for one in grid.cells
+    )
+    cells = cells_of(replace(grid, cells=often))
+    (sweep,) = sweeps_of(cells)
+    assert [point.x for point in swept(cells, sweep, "map")["IoU"]] == [0.5, 1, 2, 3]
+
+
 def test_the_points_of_a_line_have_the_same_seeds():
     cells = cells_of(replace(gain_grid(), seeds=(0, 1, 2)))
     (sweep,) = sweeps_of(cells)
@@ -238,6 +249,9 @@ READ = """(() => {
   const right = svg.getBoundingClientRect().right;
   svg.dispatchEvent(new PointerEvent("pointermove", { clientX: right }));
   said.pointer = read();
+  const colours = of => [...chart.querySelectorAll(of)].map(one => getComputedStyle(one));
+  said.rings = colours(".ring").map(one => one.stroke);
+  said.lines = colours("polyline").map(one => one.stroke);
   return said;
 })()"""
 
@@ -257,4 +271,6 @@ def test_in_a_browser(browser, page, tmp_path, width, dark):
     assert said["before"].startswith("epoch 4: ")
     assert said["none"] == ""
     assert said["pointer"] == said["last"]
+    assert said["rings"] == said["lines"]
+    assert len(set(said["rings"])) == 2
     assert browser.errors == []
