@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -10,7 +11,13 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 
 from alphaiou.experiments.paper_beyond import WANTED
-from alphaiou.experiments.paper_exchange import ACROSS, GROUPS, JOINED, exchange_points
+from alphaiou.experiments.paper_exchange import (
+    ACROSS,
+    GROUPS,
+    JOINED,
+    OTHER_GAINS,
+    exchange_points,
+)
 from alphaiou.experiments.paper_records import CellRuns
 from alphaiou.experiments.paper_series import Point
 from alphaiou.experiments.score_tables import column_title
@@ -26,13 +33,14 @@ PLACES = tuple(
 #: To the right of the marks, in percent of AP50, for names.
 ROOM = 2.9
 Groups = Mapping[str, Sequence[Point]]
+_GAINS = re.compile(r", gain ×([^,]+)(?:, class gain ×([^,]+))?(?:, objectness gain ×([^,]+))?")
 
 
 def exchange_figure(cells: Mapping[str, CellRuns]) -> Figure:
     """Changes against plain IoU at its best gain, over the seeds that both have.
 
-    What nothing beats at both scores has its name, and so has plain IoU; hollow marks have one
-    seed; in the shaded corner is what is wanted.
+    What nothing beats at both scores has its name, and so has IoU at box gains, or at other gains
+    with several seeds; hollow marks have one seed; in the shaded corner is what is wanted.
     """
     figure = Figure(figsize=(FULL_WIDTH, 3.8), layout="constrained")
     panels = dict(zip(WANTED, figure.subplots(1, len(WANTED)), strict=True))
@@ -71,7 +79,8 @@ def _name(axes: Axes, groups: Groups) -> None:
     places = axes.transData.transform([(point.x, point.mean) for _, point in marks])
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in places]
     for group, point in marks:
-        if group != JOINED and any(_beats(other, point) for _, other in marks):
+        control = group == OTHER_GAINS and not point.alone
+        if not (group == JOINED or control) and any(_beats(other, point) for _, other in marks):
             continue
         for across, up, end in PLACES:
             text = axes.annotate(
@@ -96,4 +105,12 @@ def _beats(one: Point, other: Point) -> bool:
 
 
 def _short(label: str) -> str:
-    return label.replace(", gain ", " ").replace("(α=", "(").replace("(α ", "(")
+    name = _GAINS.sub(_short_gains, label)
+    for long, short in ((", learning rate ", " lr "), ("(α=", "("), ("(α ", "(")):
+        name = name.replace(long, short)
+    return name
+
+
+def _short_gains(found: re.Match[str]) -> str:
+    box, *others = found.groups()
+    return "/".join([f" ×{box}", *(gain or "1" for gain in others if any(others))])

@@ -41,9 +41,10 @@ NOTES = {
         "their 95 % intervals; hollow marks have one seed."
     ),
     "exchange": (
-        "Changes against IoU at its best gain; in brackets is α. Named are the choices that no "
-        "other beats at both scores; hollow marks have one seed; what is asked for is in the "
-        f"shaded corner; what loses {100 * FARTHEST:g} % of mAP75:95 or more is not drawn."
+        "Changes against IoU at its best gain; in brackets is α, and ×2/2/4 are the gains of "
+        "boxes, classes and objectness. Named are the choices that no other beats at both scores, "
+        "and IoU; hollow marks have one seed; what is asked for is in the shaded corner; what "
+        f"loses {100 * FARTHEST:g} % of mAP75:95 or more is not drawn."
     ),
     "found": (
         "Objects found by a detection of a score of at least "

@@ -17,12 +17,14 @@ class Cell:
         recipe: The run; its seed is replaced by each of the grid's.
         baseline: The label of the row that it is compared with, if any.
         published: What the paper prints for it, by score, as fractions of one.
+        to_beat: Whether it is among those of which a search has to beat the best.
     """
 
     label: str
     recipe: Recipe
     baseline: str | None = None
     published: Mapping[str, float] = field(default_factory=dict)
+    to_beat: bool = False
 
 
 @dataclass(frozen=True)

@@ -257,10 +257,14 @@ def family(scale: Scale) -> Grid:
 
 def beyond(scale: Scale) -> Grid:
     """What might be better than IoU at its own best gain everywhere, the likeliest first."""
-    plain = (Candidate("iou", gain) for gain in GAINS)
-    cells = (_candidate_cell(own, scale.recipe()) for own in (*plain, *CANDIDATES))
+    usual = scale.recipe()
+    plain = (_candidate_cell(Candidate("iou", gain), usual) for gain in GAINS)
+    cells = (
+        *(replace(cell, to_beat=True) for cell in plain),
+        *(_candidate_cell(own, usual) for own in CANDIDATES),
+    )
     title = "Is anything better than IoU at its best gain, at every threshold?"
-    return Grid("beyond", title, tuple(cells), searches=True)
+    return Grid("beyond", title, cells, searches=True)
 
 
 def length(scale: Scale) -> Grid:
@@ -320,8 +324,13 @@ def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
 
 def _candidate_cell(own: Candidate, usual: Recipe) -> Cell:
     cell = _at_gain(own.recipe(usual), own.gain, "IoU, gain ×1")
-    classes = f", class gain ×{own.class_gain:g}" if own.class_gain != 1 else ""
-    return replace(cell, label=cell.label + classes, published={})
+    others = {
+        "class gain": own.class_gain,
+        "objectness gain": own.objectness_gain,
+        "learning rate": own.lr,
+    }
+    said = (f", {part} ×{times:g}" for part, times in others.items() if times != 1)
+    return replace(cell, label=cell.label + "".join(said), published={})
 
 
 def _on_voc(scale: Scale) -> tuple[Cell, ...]:

@@ -1,19 +1,20 @@
 """Whether anything beats IoU at its own best gain at every threshold: what was tried, and its end.
 
 IoU with a larger box gain has part of what a power brings; so the gain that is best for IoU is what
-a candidate has to beat, and not the paper's.
+a candidate has to beat, and not the paper's. A candidate that moves more than its loss and the box
+gain is also compared with IoU that has the same: else that would be taken for the power.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from alphaiou.experiments.paper_best import CHOSEN_BY, level
 from alphaiou.experiments.paper_luck import expected_best, seed_scatter
 from alphaiou.experiments.paper_records import CellRuns
-from alphaiou.experiments.recipes import is_steady
+from alphaiou.experiments.recipes import at_usual_gain
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import PairedChange, paired_change, seeds_word
 from alphaiou.losses.spec import LossSpec
@@ -22,19 +23,24 @@ from alphaiou.training.recipe import Recipe
 THRESHOLDS = tuple(f"ap{percent}" for percent in range(50, 100, 5))
 #: By how much a candidate has to be better, as a part of what the best IoU scores.
 WANTED = {"map75_95": 0.06, "ap95": 0.5}
+#: The scores of the table.
+SEARCHED = (*THRESHOLDS, CHOSEN_BY)
 
 Changes = Mapping[str, PairedChange]
 
 
 def against_best(cells: Mapping[str, CellRuns]) -> dict[str, CellRuns]:
-    """The cells, compared with plain IoU at its best gain instead of the usual one."""
-    best = _best([own for own in cells.values() if own.runs])
+    """The cells, compared with plain IoU at its best gain: that first, then the best of them."""
+    best = _best(_to_beat(cells))
     if best is None:
         return dict(cells)
     label = best.cell.label
+    ranks = {name: _rank(_changes(own, best)) for name, own in cells.items()}
     return {
-        name: replace(own, cell=replace(own.cell, baseline=None if name == label else label))
-        for name, own in cells.items()
+        name: replace(
+            cells[name], cell=replace(cells[name].cell, baseline=None if name == label else label)
+        )
+        for name in sorted(cells, key=lambda name: (name != label, ranks[name]))
     }
 
 
@@ -43,49 +49,54 @@ def exchanges(cells: Mapping[str, CellRuns]) -> dict[str, Changes]:
 
     IoU at its other gains is among them: what is given up for what without a power.
     """
-    found = {label: own for label, own in cells.items() if own.runs}
-    best = _best(list(found.values()))
-    if best is None or all(is_plain(own.cell.recipe) for own in found.values()):
+    best = _best(_to_beat(cells))
+    if best is None or not _candidates(cells):
         return {}
-    changes = {label: _changes(own, best) for label, own in found.items()}
+    changes = {label: _changes(own, best) for label, own in cells.items()}
     return {label: own for label, own in changes.items() if own}
 
 
 def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
-    """Which candidates beat plain IoU at its best gain, and where each of them ends.
+    """Which candidates beat plain IoU at its best gain, and where those with several seeds end.
 
     The gain of IoU is the one with the best mean of :data:`CHOSEN_BY` on the images that are
     scored, which flatters what is to be beaten.
     """
-    found = [own for own in cells.values() if own.runs]
-    best = _best(found)
-    candidates = [own for own in found if not is_plain(own.cell.recipe)]
+    plain, candidates = _to_beat(cells), _candidates(cells)
+    best = _best(plain)
     if best is None or not candidates:
         return []
     changes = {own.cell.label: _changes(own, best) for own in candidates}
-    tried = "; ".join(own.cell.label for own in found if is_plain(own.cell.recipe))
+    ranked = sorted(changes, key=lambda label: _rank(changes[label]))
+    several = [label for label in ranked if _seeds(changes[label]) > 1]
+    tried = "; ".join(own.cell.label for own in sorted(plain, key=_gain))
     return [
         f"To beat: {best.cell.label}, by {column_title(CHOSEN_BY)} on the scored images the best "
         f"of: {tried}.",
         _conclusion(changes),
-        *_luck(found, candidates, best),
-        *(
-            _end(label, changes[label])
-            for label in sorted(changes, key=lambda c: _rank(changes[c]))
-        ),
+        *(f"{label}: {_end(changes[label])}" for label in several),
+        *_alone(changes, ranked),
+        *_luck([*plain, *candidates], candidates, best),
+        *_all_else_alike(candidates),
     ]
 
 
-def _best(found: Sequence[CellRuns]) -> CellRuns | None:
-    """Plain IoU at the gains that are best for it, of those with as many seeds as any others."""
-    plain = [own for own in found if is_plain(own.cell.recipe)]
+def _to_beat(cells: Mapping[str, CellRuns]) -> list[CellRuns]:
+    return [own for own in cells.values() if own.runs and own.cell.to_beat]
+
+
+def _gain(own: CellRuns) -> float:
+    return own.cell.recipe.box_gain
+
+
+def _candidates(cells: Mapping[str, CellRuns]) -> list[CellRuns]:
+    return [own for own in cells.values() if own.runs and not own.cell.to_beat]
+
+
+def _best(plain: Sequence[CellRuns]) -> CellRuns | None:
+    """IoU at the gain that is best for it, of those with as many seeds as any others."""
     most = max((len(own.runs) for own in plain), default=0)
     return max((own for own in plain if len(own.runs) == most), key=level, default=None)
-
-
-def is_plain(recipe: Recipe) -> bool:
-    """Whether it is IoU without a power, at whatever gains that stay."""
-    return recipe.loss == LossSpec("iou") and is_steady(recipe)
 
 
 def _changes(own: CellRuns, best: CellRuns) -> Changes:
@@ -103,19 +114,56 @@ def _conclusion(changes: Mapping[str, Changes]) -> str:
         f"Better at every threshold from {column_title(THRESHOLDS[0])} to "
         f"{column_title(THRESHOLDS[-1])}, {wanted}, all intervals clear of zero"
     )
-    winners = [label for label, own in changes.items() if _has_won(own)]
-    return f"{asked}: {'; '.join(winners) or f'none of the {len(changes)} that were run'}."
+    winners = [label for label, own in changes.items() if _has_won(own, _is_better)]
+    nearly = [label for label, own in changes.items() if _has_won(own, _is_better_by_bootstrap)]
+    nearly = [label for label in nearly if label not in winners]
+    by_bootstrap = f"; by the bootstrap’s intervals alone: {'; '.join(nearly)}" if nearly else ""
+    none = f"none of the {len(changes)} that were run"
+    return f"{asked}: {'; '.join(winners) or none}{by_bootstrap}."
 
 
-def _has_won(changes: Changes) -> bool:
+def _has_won(changes: Changes, is_better: Callable[[PairedChange], bool]) -> bool:
     return bool(changes) and (
-        all(_is_better(change) for change in changes.values())
+        all(is_better(change) for change in changes.values())
         and all(changes[column].relative >= share for column, share in WANTED.items())
     )
 
 
 def _is_better(change: PairedChange) -> bool:
     return change.decided and change.difference > 0
+
+
+def _is_better_by_bootstrap(change: PairedChange) -> bool:
+    return change.bootstrap is not None and change.bootstrap.low > 0
+
+
+def _all_else_alike(candidates: Sequence[CellRuns]) -> list[str]:
+    """What is left of a candidate against IoU at its best box gain with the same other settings."""
+    alike: dict[Recipe, list[CellRuns]] = {}
+    for own in candidates:
+        alike.setdefault(_as_plain(own.cell.recipe), []).append(own)
+    sentences = []
+    for plain, rows in alike.items():
+        controls = [own for own in rows if _is_at_a_gain(own.cell.recipe, plain)]
+        control = _best(controls)
+        if control is not None:
+            sentences += [
+                f"All else alike, {own.cell.label} against {control.cell.label}: "
+                f"{_end(_changes(own, control))}"
+                for own in rows
+                if own not in controls
+            ]
+    return sentences
+
+
+def _as_plain(recipe: Recipe) -> Recipe:
+    """Plain IoU at the usual box gain, all else as it is."""
+    plain = replace(recipe, loss=LossSpec("iou"), alpha_schedule=None, objectness="iou")
+    return at_usual_gain(plain)
+
+
+def _is_at_a_gain(recipe: Recipe, plain: Recipe) -> bool:
+    return replace(plain, box_gain=recipe.box_gain) == recipe
 
 
 def _luck(found: Sequence[CellRuns], candidates: Sequence[CellRuns], best: CellRuns) -> list[str]:
@@ -142,17 +190,31 @@ def _rank(changes: Changes) -> tuple[int, float]:
     return -above, -changes[CHOSEN_BY].relative if changes else 0.0
 
 
-def _end(label: str, changes: Changes) -> str:
-    """Where a candidate ends, in a sentence; one seed has sides too, but decides nothing."""
+def _seeds(changes: Changes) -> int:
+    return changes[THRESHOLDS[0]].seeds if changes else 0
+
+
+def _alone(changes: Mapping[str, Changes], ranked: Sequence[str]) -> list[str]:
+    """Which candidates of one seed are above everywhere; the table has the others."""
+    above = [
+        f"{label} ({_sizes(changes[label])})"
+        for label in ranked
+        if _seeds(changes[label]) == 1
+        and all(changes[label][column].difference > 0 for column in THRESHOLDS)
+    ]
+    return [f"Above at every threshold, with one seed: {'; '.join(above)}."] if above else []
+
+
+def _end(changes: Changes) -> str:
+    """Where a comparison ends, in a sentence; one seed has sides too, but decides nothing."""
     if not changes:
-        return f"{label}: no seed in common with it."
-    seeds = changes[THRESHOLDS[0]].seeds
+        return "no seed in common."
+    seeds = _seeds(changes)
     sides: dict[str, list[str]] = {}
     for side in ("above", "below") if seeds == 1 else ("better", "worse", "undecided"):
         sides[side] = [column_title(c) for c in THRESHOLDS if _side(changes[c]) == side]
     where = ", ".join(f"{side} at {_places(own)}" for side, own in sides.items() if own)
-    sizes = ", ".join(f"{column_title(c)} {_size(changes[c])}" for c in WANTED)
-    return f"{label}: {where}; {sizes}; {seeds_word(seeds)}."
+    return f"{where}; {_sizes(changes)}; {seeds_word(seeds)}."
 
 
 def _side(change: PairedChange) -> str:
@@ -165,6 +227,10 @@ def _side(change: PairedChange) -> str:
 
 def _places(titles: Sequence[str]) -> str:
     return "all thresholds" if len(titles) == len(THRESHOLDS) else ", ".join(titles)
+
+
+def _sizes(changes: Changes) -> str:
+    return ", ".join(f"{column_title(c)} {_size(changes[c])}" for c in WANTED)
 
 
 def _size(change: PairedChange) -> str:

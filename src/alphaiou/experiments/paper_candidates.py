@@ -19,6 +19,8 @@ class Candidate:
         to_alpha: What α moves to during the training.
         to_gain: What the box gain moves to, times the usual one.
         class_gain: Times the usual gain of the classes.
+        objectness_gain: Times the usual gain of objectness.
+        lr: Times the usual learning rate.
         objectness: What objectness learns.
     """
 
@@ -27,6 +29,8 @@ class Candidate:
     to_alpha: float | None = None
     to_gain: float | None = None
     class_gain: float = 1.0
+    objectness_gain: float = 1.0
+    lr: float = 1.0
     objectness: Objectness = "iou"
 
     def recipe(self, usual: Recipe) -> Recipe:
@@ -38,18 +42,29 @@ class Candidate:
             alpha_schedule=None if end is None else AlphaSchedule(loss.alpha, end),
             final_box_gain=None if self.to_gain is None else self.to_gain * usual.box_gain,
             class_gain=self.class_gain * usual.class_gain,
+            objectness_gain=self.objectness_gain * usual.objectness_gain,
+            optimisation=replace(usual.optimisation, lr=self.lr * usual.optimisation.lr),
             objectness=self.objectness,
         )
 
 
 #: The likeliest come first, as a grid is run in order for as long as there is time.
 CANDIDATES: tuple[Candidate, ...] = (
-    # With a larger gain as with a larger α AP50 is lower and the loss of the classes ends higher,
-    # while more objects are found. So the classes count more too; IoU is the control.
-    Candidate("iou", 2.0, class_gain=2.0),
-    Candidate("diou", 1.5, to_alpha=5.0, class_gain=2.0),
-    Candidate("iou:3", 2.0, class_gain=2.0),
-    Candidate("diou", 2.0, to_alpha=5.0, class_gain=3.0),
+    # Classes and objectness that count more, since a larger box gain takes from both; IoU with the
+    # same gains is the control.
+    Candidate("diou", 2.0, to_alpha=5.0, class_gain=2.0, objectness_gain=4.0),
+    *(Candidate("iou", gain, class_gain=2.0, objectness_gain=4.0) for gain in (4.0, 3.0, 6.0)),
+    Candidate("iou:3", 2.0, class_gain=2.0, objectness_gain=4.0),
+    # All gains at twice their size are nearly twice the learning rate.
+    Candidate("iou", 2.0, lr=2.0),
+    Candidate("diou", 1.5, to_alpha=5.0, lr=2.0),
+    Candidate("diou", 2.5, to_alpha=5.0, class_gain=2.0, objectness_gain=3.0),
+    Candidate("diou", 1.5, to_alpha=5.0, class_gain=1.5, objectness_gain=3.0),
+    *(
+        Candidate(loss, gain, to_alpha, class_gain=classes, objectness_gain=objects)
+        for classes, objects in ((1.0, 2.0), (2.0, 2.0), (2.0, 1.0))
+        for loss, gain, to_alpha in (("diou", 1.5, 5.0), ("iou", 2.0, None))
+    ),
     # Or either grows late, or α goes with a smaller gain. IoU with a gain that grows is the
     # control: what the rise does without a power.
     Candidate("iou", to_alpha=5.0),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from alphaiou.experiments.grid import Cell
 from alphaiou.experiments.paper_best import CHOSEN_BY
-from alphaiou.experiments.paper_beyond import exchanges, is_plain
+from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_records import CellRuns
 from alphaiou.experiments.paper_series import Point, change_point
 from alphaiou.experiments.recipes import gain_factor
-from alphaiou.training.recipe import Recipe
 
 #: The score that is given.
 ACROSS = "ap50"
@@ -33,19 +33,17 @@ def exchange_points(cells: Mapping[str, CellRuns], score: str) -> dict[str, list
     """
     found: dict[str, list[Point]] = {group: [] for group in GROUPS}
     changes = exchanges(cells)
-    # Of the classes; a candidate has the usual gain or a larger one.
-    usual = min((own.cell.recipe.class_gain for own in cells.values()), default=0.0)
     for label in sorted(changes, key=lambda label: gain_factor(cells[label].cell.recipe)):
         if changes[label][CHOSEN_BY].relative > -FARTHEST:
-            group = _group(cells[label].cell.recipe, usual)
+            group = _group(cells[label].cell)
             across = round(100 * changes[label][ACROSS].relative, 2)
             found[group].append(change_point(across, changes[label][score], label))
     return {group: points for group, points in found.items() if points}
 
 
-def _group(recipe: Recipe, usual_class_gain: float) -> str:
-    course = recipe.alpha_schedule
-    if is_plain(recipe) and recipe.class_gain == usual_class_gain:
+def _group(cell: Cell) -> str:
+    recipe, course = cell.recipe, cell.recipe.alpha_schedule
+    if cell.to_beat:
         return JOINED
     if course is None:
         return OTHER_GAINS if recipe.loss.alpha == 1 else "constant α"

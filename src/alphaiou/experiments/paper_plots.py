@@ -34,24 +34,28 @@ def save_plots(grid: Grid, records: Mapping[str, RunRecord], out: Path) -> list[
         records: By the names of their runs.
         out: The folder to write to.
     """
+    return [
+        path
+        for name, draw in _drawings(grid, records).items()
+        for path in save_figure(draw, out / f"{grid.name}-{name}")
+    ]
+
+
+def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Callable[[], Figure]]:
     cells = grid_scores(grid, records)
+    if grid.searches:  # of which a line a row would be a thicket
+        return {"exchange": partial(exchange_figure, cells)} if exchanges(cells) else {}
     drawings: dict[str, Callable[[], Figure]] = {}
     if len(list(filter(None, curves(cells, PANELS[0]).values()))) > 1:
         drawings["curves"] = partial(curves_figure, cells)
     drawn = drawn_scores(grid, records)
     for sweep in sweeps_of(drawn):
         drawings[sweep.name] = partial(sweep_figure, drawn, sweep)
-    for sweep in [] if grid.searches else change_sweeps(drawn):
+    for sweep in change_sweeps(drawn):
         drawings[f"{sweep.name}-change"] = partial(change_figure, drawn, sweep)
-    if grid.searches and exchanges(cells):
-        drawings["exchange"] = partial(exchange_figure, cells)
     if (grid.pictures or grid.columns) and found_lines(cells):
         drawings["ious"] = partial(found_figure, cells)
-    return [
-        path
-        for name, draw in drawings.items()
-        for path in save_figure(draw, out / f"{grid.name}-{name}")
-    ]
+    return drawings
 
 
 def curves_figure(cells: Mapping[str, CellRuns]) -> Figure:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.paper_best import best_against_best
-from alphaiou.experiments.paper_beyond import against_best, beyond_sentences
+from alphaiou.experiments.paper_beyond import SEARCHED, against_best, beyond_sentences
 from alphaiou.experiments.paper_cost import cost_sentences
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
 from alphaiou.experiments.score_tables import cell, column_title
@@ -86,6 +86,7 @@ class PaperTable:
         rows: Its cells.
         notes: What has to be known about it, in sentences.
         sentences: What the seeds decide.
+        as_changes: Whether of a row that is compared with another the change alone is printed.
     """
 
     name: str
@@ -94,6 +95,7 @@ class PaperTable:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...]
     sentences: tuple[str, ...] = ()
+    as_changes: bool = False
 
 
 def paper_table(
@@ -110,7 +112,7 @@ def paper_table(
     found = grid_scores(grid, records)
     shown = tuple(columns) or grid.columns or _columns(grid.cells)
     if grid.searches:
-        found = against_best(found)
+        found, shown = against_best(found), tuple(columns) or SEARCHED
     rows = tuple(table_row(found, label, shown) for label in found)
     sentences = (
         beyond_sentences(found)
@@ -122,7 +124,8 @@ def paper_table(
         ]
     )
     notes = _notes(grid, found, rows)
-    return PaperTable(grid.name, grid.title, shown, rows, notes, tuple(sentences))
+    said = tuple(sentences)
+    return PaperTable(grid.name, grid.title, shown, rows, notes, said, as_changes=grid.searches)
 
 
 def verdicts(rows: Iterable[TableRow], columns: Sequence[str]) -> list[str]:
@@ -162,7 +165,7 @@ def table_lines(table: PaperTable) -> list[Line]:
     A cell without runs and without published numbers has no line; the notes count it.
     """
     rows = (row for row in table.rows if row.seeds or row.published)
-    return [line for row in rows for line in _lines(row, table.columns)]
+    return [line for row in rows for line in _lines(row, table.columns, table.as_changes)]
 
 
 def change_text(change: PairedChange | None) -> str:
@@ -213,10 +216,12 @@ def table_row(found: Mapping[str, CellRuns], label: str, columns: Sequence[str])
     )
 
 
-def _lines(row: TableRow, columns: Sequence[str]) -> list[Line]:
+def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]:
     """What is printed of a row; lines without any number are left out."""
     ours = Line("ours", row.label, tuple(cell(row.mean(c)) for c in columns))
     change = tuple(change_text(row.changes.get(c)) for c in columns)
+    if as_change and row.changes:
+        return [replace(ours, cells=change)]
     nothing = float("nan")
     theirs = tuple(cell(row.published.get(c, nothing)) for c in columns)
     their_change = tuple(
@@ -233,6 +238,8 @@ def _lines(row: TableRow, columns: Sequence[str]) -> list[Line]:
 def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
     """How many seeds, what the marks mean, what is missing, what differs from the paper."""
     notes = [seeds_note(rows, "Shares of the objects" if grid.columns else AP)]
+    if grid.searches and any(row.changes for row in rows):
+        notes[0] += " All rows but the first are changes against it."
     if any(row.changes for row in rows):
         notes.append(MARK_NOTE)
     if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):

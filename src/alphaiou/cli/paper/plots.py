@@ -25,6 +25,7 @@ class PaperPlots(RecordOptions):
     - GRID-alpha    scores against α; GRID-gain, -noise, -subset, -epochs likewise
     - GRID-noise-change   what rows change at each noise, beside the paper
     - GRID-ious     objects found with at least an IoU, where records count them
+    - beyond-exchange   what its rows give at AP50 for what they gain
 
     For the grid examples: images where two detectors differ, from their weights.
     """
