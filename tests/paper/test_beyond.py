@@ -1,15 +1,18 @@
 """Whether anything beats IoU at its best gain everywhere, on records that are made up."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences
+from alphaiou.experiments.paper_exports import table_markdown
 from alphaiou.experiments.paper_records import grid_scores
 from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.paper_series import SWEEPS, swept
-from alphaiou.experiments.paper_tables import paper_table
+from alphaiou.experiments.paper_tables import paper_table, table_lines
 from alphaiou.training.recipe import recipe_hash
 from tests.paper.beyond_runs import GRID, PLAIN, records
 from tests.paper.made import made_record
@@ -29,7 +32,7 @@ def test_the_grid_has_the_gains_of_iou_first_and_says_what_moves():
     assert labels[:4] == list(PLAIN)
     assert {cell.baseline for cell in GRID.cells} == {None, "IoU, gain ×1"}
     moving = [cell for cell in GRID.cells if cell.recipe.alpha_schedule is not None]
-    assert len(moving) == 17
+    assert len(moving) == 22
     assert all("(α 1→" in cell.label or "(α 3→1)" in cell.label for cell in moving)
     growing = [cell.label for cell in GRID.cells if cell.recipe.final_box_gain is not None]
     assert growing == [
@@ -118,38 +121,98 @@ def test_worse_and_decided_is_not_better():
     assert ": worse at all thresholds; mAP75:95 -50.00%" in end
 
 
-def test_gains_of_the_classes_are_said_and_kept_out_of_other_rows():
-    found = {cell.label: cell.recipe for cell in GRID.cells if "class gain" in cell.label}
-    assert next(iter(found)) == "IoU, gain ×2, class gain ×2"
-    usual = GRID.cells[1].recipe
-    times = {label: recipe.class_gain / usual.class_gain for label, recipe in found.items()}
-    assert all(label.endswith(f"class gain ×{times[label]:g}") for label in found)
-    others = {cell.recipe.class_gain for cell in GRID.cells if cell.label not in found}
-    assert others == {usual.class_gain}
-    shapes = paper_grids(quick_scale())["beyond"].cells  # whose usual one is another
-    assert [cell.label for cell in shapes if "class gain" in cell.label] == list(found)
+def test_other_gains_are_said_and_kept_out_of_other_rows():
+    said = {
+        "class gain": lambda recipe: recipe.class_gain,
+        "objectness gain": lambda recipe: recipe.objectness_gain,
+        "learning rate": lambda recipe: recipe.optimisation.lr,
+    }
+    for grid in (GRID, paper_grids(quick_scale())["beyond"]):  # whose usual ones are others
+        usual = grid.cells[1].recipe
+        assert grid.cells[1].label == "IoU, gain ×1"
+        for cell in grid.cells:
+            times = {part: value(cell.recipe) / value(usual) for part, value in said.items()}
+            unusual = [f"{part} ×{by:g}" for part, by in times.items() if by != 1]
+            assert re.findall(r", ((?:class|obj\w+|learn\w+) \w+ ×[\d.]+)", cell.label) == unusual
+    labels = {cell.label for cell in GRID.cells}
+    assert "α-DIoU (α 1→5), gain ×2, class gain ×2, objectness gain ×4" in labels
+    assert "IoU, gain ×2, learning rate ×2" in labels
+
+
+CONTROL = "IoU, gain ×4, class gain ×2, objectness gain ×4"
+OTHER_CONTROL = "IoU, gain ×3, class gain ×2, objectness gain ×4"
+MOVED = "α-DIoU (α 1→5), gain ×2, class gain ×2, objectness gain ×4"
+
+
+def test_what_is_to_be_beaten_is_iou_at_a_box_gain_and_no_other():
+    first, conclusion, *_ = sentences(PLAIN | {CONTROL: 0.62})
+    assert first.startswith("To beat: IoU, gain ×2, by")
+    assert first.endswith("IoU, gain ×3.")
+    assert conclusion == f"{ASKED}{CONTROL}.", "IoU with other gains may win too"
+    assert [cell.label for cell in GRID.cells if cell.to_beat] == list(PLAIN)
 
 
 def test_what_is_to_be_beaten_has_as_many_seeds_as_any_gain():
-    """A control of one seed, however good, would leave one seed of all comparisons."""
-    control = "IoU, gain ×2, class gain ×2"
-    levels = PLAIN | {"α-CIoU (α=3), gain ×1": 0.62}
-    cell, recipe = next(one for one in GRID.recipes() if one[0].label == control)
+    """A gain of one seed, however good, would leave one seed of all comparisons."""
+    levels = {label: level for label, level in PLAIN.items() if label != "IoU, gain ×3"}
+    levels["α-CIoU (α=3), gain ×1"] = 0.62
+    cell, recipe = next(one for one in GRID.recipes() if one[0].label == "IoU, gain ×3")
     alone = {recipe_hash(recipe): made_record(recipe, 0.6)}
     first, *_ = beyond_sentences(grid_scores(GRID, records(levels) | alone))
     assert first.startswith("To beat: IoU, gain ×2, by")
-    assert first.endswith(f"IoU, gain ×3; {control}.")
     first, *_ = beyond_sentences(grid_scores(GRID, records(levels | {cell.label: 0.6})))
-    assert first.startswith(f"To beat: {control}, by")
+    assert first.startswith("To beat: IoU, gain ×3, by")
+
+
+def test_a_candidate_with_other_gains_is_compared_with_iou_that_has_them():
+    alike = [
+        sentence
+        for sentence in sentences(PLAIN | {CONTROL: 0.5, OTHER_CONTROL: 0.45, MOVED: 0.55})
+        if sentence.startswith("All else alike")
+    ]
+    assert alike == [
+        f"All else alike, {MOVED} against {CONTROL}: better at all thresholds; "
+        "mAP75:95 +10.00% (+10.0 to +10.0), AP95 +10.00% (+10.0 to +10.0); three seeds."
+    ]
+    usual = sentences(PLAIN | {"α-DIoU (α 1→5), gain ×1.5": 0.55, CONTROL: 0.5})
+    assert not any("All else alike" in sentence for sentence in usual)
+    alone = sentences(PLAIN | {MOVED: 0.55})
+    assert not any("All else alike" in sentence for sentence in alone)
+
+
+def test_what_only_the_bootstrap_decides_is_said_apart():
+    name = "α-CIoU (α=3), gain ×1"
+
+    def scatter(label, seed, scores):
+        if label == name:
+            scores["ap65"] = 0.28 + (0.01, 0.05, 0.3)[seed]
+
+    _, conclusion, *_ = sentences(PLAIN | {name: 0.62}, change=scatter)
+    none = "none of the 1 that were run"
+    assert conclusion == f"{ASKED}{none}; by the bootstrap’s intervals alone: {name}."
+
+    def lower(label, seed, scores):
+        if label == name:
+            scores["ap65"] = 0.28 + (-0.01, 0.05, 0.3)[seed]
+
+    _, conclusion, *_ = sentences(PLAIN | {name: 0.62}, change=lower)
+    assert conclusion == f"{ASKED}{none}."
 
 
 def test_one_seed_decides_nothing():
     own = grid_scores(GRID, records(PLAIN))
-    _, recipe = next(one for one in GRID.recipes() if one[0].label == "α-IoU (α=10), gain ×0.5")
-    alone = {recipe_hash(recipe): made_record(recipe, 0.7)}
-    _, conclusion, end = beyond_sentences(grid_scores(GRID, records(PLAIN) | alone))
-    assert conclusion.endswith("none of the 1 that were run.")
-    assert end.endswith(": above at all thresholds; mAP75:95 +75.88%, AP95 +75.88%; one seed.")
+    names = ("α-IoU (α=10), gain ×0.5", "α-IoU (α=5), gain ×0.75", "α-IoU (α=5), gain ×1")
+    alone = {}
+    for name, level in zip(names, (0.7, 0.8, 0.2), strict=True):
+        _, recipe = next(one for one in GRID.recipes() if one[0].label == name)
+        alone[recipe_hash(recipe)] = made_record(recipe, level)
+    _, conclusion, end, *_ = beyond_sentences(grid_scores(GRID, records(PLAIN) | alone))
+    assert conclusion.endswith("none of the 3 that were run.")
+    assert end == (
+        "Above at every threshold, with one seed: "
+        "α-IoU (α=5), gain ×0.75 (mAP75:95 +101%, AP95 +101%); "
+        "α-IoU (α=10), gain ×0.5 (mAP75:95 +75.88%, AP95 +75.88%)."
+    )
     assert beyond_sentences(own) == [], "there is no candidate"
     assert beyond_sentences(grid_scores(GRID, alone)) == [], "there is nothing to beat"
 
@@ -175,8 +238,29 @@ def test_a_gain_that_moves_is_a_candidate_and_has_no_place_on_an_axis_of_gains()
 
 
 def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():
-    found = records(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62})
+    found = records(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62, "α-IoU (α=2), gain ×1": 0.35})
     table = paper_table(GRID, found)
     assert table.sentences[1] == f"{ASKED}α-EIoU (α=3), gain ×1."
     assert not any("Best against best" in sentence for sentence in table.sentences)
     assert {row.baseline for row in table.rows if row.changes} == {"IoU, gain ×2"}
+
+
+def test_rows_of_the_table_are_changes_against_its_first_and_the_best_come_first():
+    found = records(PLAIN | {"α-IoU (α=2), gain ×1": 0.35, "α-EIoU (α=3), gain ×1": 0.5})
+    table = paper_table(GRID, found)
+    assert table.columns == (*THRESHOLDS, "map75_95")
+    first, *others = table_lines(table)
+    assert (first.name, first.cells[0]) == ("IoU, gain ×2", "40.00")
+    assert [line.name for line in others] == [
+        "α-EIoU (α=3), gain ×1",
+        "IoU, gain ×3",
+        "IoU, gain ×1",
+        "α-IoU (α=2), gain ×1",
+        "IoU, gain ×0.5",
+    ]
+    assert others[0].cells[0] == "+25.00% (+24.9 to +25.1)"
+    assert "All rows but the first are changes against it." in table.notes[0]
+    assert "\n| α-EIoU (α=3), gain ×1 | +25.00%" in table_markdown(table)
+    plain = paper_table(replace(GRID, searches=False), found)
+    assert not any("All rows but" in note for note in plain.notes)
+    assert [line.name for line in table_lines(plain)][1:3] == ["change", "IoU, gain ×1"]
