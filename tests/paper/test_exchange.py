@@ -208,6 +208,9 @@ def test_the_picture_is_among_the_plots_and_the_same_again(tmp_path):
     assert plain == []
 
 
+WIDEST_LABEL = """Math.max(
+  ...[...document.querySelectorAll("table.paper th[scope=row]")].map((label) => label.offsetWidth)
+)"""
 #: What a chart says point by point, and how wide the page is then.
 WALK = """(() => {
   const chart = document.querySelector("figure.chart"), said = [];
@@ -227,6 +230,7 @@ def test_every_point_can_be_read_on_a_phone(browser, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(page, encoding="utf-8")
     browser.show(path, width=375)
+    assert browser.evaluate(WIDEST_LABEL) < 375 / 2, "it stays in view while a table is scrolled"
     said = browser.evaluate(WALK)
     assert {width for _, width in said} == {375}
     for name in (long_name, "α-IoU (α 3→1), gain ×1", "IoU, gain ×2", "α-DIoU (α=3), gain ×2"):

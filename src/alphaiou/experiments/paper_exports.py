@@ -94,7 +94,7 @@ def latex(text: str) -> str:
 
 
 def _name(line: Line) -> str:
-    return line.name if line.kind == "ours" else f"– {line.name}"
+    return line.name if line.kind in ("ours", "compared") else f"– {line.name}"
 
 
 def _csv_numbers(row: TableRow, column: str) -> list[object]:

@@ -165,7 +165,8 @@ def _table_line(line: Line) -> str:
         number, _, interval = text.partition(" (")
         under = tag("small", escape(interval.removesuffix(")"))) if interval else ""
         cells.append(tag("td", escape(number), under))
-    return tag("tr", tag("th", escape(line.name), scope="row"), *cells, class_=line.kind)
+    name = tag("th", tag("span", escape(line.name)), scope="row")
+    return tag("tr", name, *cells, class_=line.kind)
 
 
 def _sentences(sentences: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -149,12 +149,13 @@ class Line:
     """A printed line of a table.
 
     Attributes:
-        kind: ``ours``, ``change``, ``published`` or ``published-change``.
+        kind: ``ours``, ``change``, ``published`` or ``published-change``; ``compared`` is a row
+            of which the change alone is printed.
         name: What heads it.
         cells: A text a column.
     """
 
-    kind: Literal["ours", "change", "published", "published-change"]
+    kind: Literal["ours", "compared", "change", "published", "published-change"]
     name: str
     cells: tuple[str, ...]
 
@@ -221,7 +222,7 @@ def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]
     ours = Line("ours", row.label, tuple(cell(row.mean(c)) for c in columns))
     change = tuple(change_text(row.changes.get(c)) for c in columns)
     if as_change and row.changes:
-        return [replace(ours, cells=change)]
+        return [Line("compared", row.label, change)]
     nothing = float("nan")
     theirs = tuple(cell(row.published.get(c, nothing)) for c in columns)
     their_change = tuple(
