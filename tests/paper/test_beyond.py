@@ -8,11 +8,13 @@ import pytest
 
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences
+from alphaiou.experiments.paper_candidates import Candidate
 from alphaiou.experiments.paper_exports import table_markdown
 from alphaiou.experiments.paper_records import grid_scores
 from alphaiou.experiments.paper_scales import quick_scale
 from alphaiou.experiments.paper_series import SWEEPS, swept
 from alphaiou.experiments.paper_tables import paper_table, table_lines
+from alphaiou.experiments.recipes import quick
 from alphaiou.training.recipe import recipe_hash
 from tests.paper.beyond_runs import GRID, PLAIN, records
 from tests.paper.made import made_record
@@ -139,6 +141,12 @@ def test_other_gains_are_said_and_kept_out_of_other_rows():
     assert "IoU, gain ×2, learning rate ×2" in labels
 
 
+def test_a_candidate_multiplies_what_is_usual():
+    own = Candidate("iou", class_gain=2.0, objectness_gain=4.0, lr=3.0).recipe(quick())
+    assert (own.class_gain, own.objectness_gain) == (8.0, 80.0)
+    assert own.optimisation == replace(quick().optimisation, lr=0.06)
+
+
 CONTROL = "IoU, gain ×4, class gain ×2, objectness gain ×4"
 OTHER_CONTROL = "IoU, gain ×3, class gain ×2, objectness gain ×4"
 MOVED = "α-DIoU (α 1→5), gain ×2, class gain ×2, objectness gain ×4"
@@ -164,16 +172,20 @@ def test_what_is_to_be_beaten_has_as_many_seeds_as_any_gain():
     assert first.startswith("To beat: IoU, gain ×3, by")
 
 
-def test_a_candidate_with_other_gains_is_compared_with_iou_that_has_them():
+@pytest.mark.parametrize(("best", "other"), [(CONTROL, OTHER_CONTROL), (OTHER_CONTROL, CONTROL)])
+def test_a_candidate_with_other_gains_is_compared_with_iou_that_has_them(best, other):
     alike = [
         sentence
-        for sentence in sentences(PLAIN | {CONTROL: 0.5, OTHER_CONTROL: 0.45, MOVED: 0.55})
+        for sentence in sentences(PLAIN | {best: 0.5, other: 0.45, MOVED: 0.55})
         if sentence.startswith("All else alike")
     ]
     assert alike == [
-        f"All else alike, {MOVED} against {CONTROL}: better at all thresholds; "
+        f"All else alike, {MOVED} against {best}: better at all thresholds; "
         "mAP75:95 +10.00% (+10.0 to +10.0), AP95 +10.00% (+10.0 to +10.0); three seeds."
     ]
+
+
+def test_iou_with_the_usual_gains_is_no_control_and_without_a_control_nothing_is_said():
     usual = sentences(PLAIN | {"α-DIoU (α 1→5), gain ×1.5": 0.55, CONTROL: 0.5})
     assert not any("All else alike" in sentence for sentence in usual)
     alone = sentences(PLAIN | {MOVED: 0.55})
@@ -241,6 +253,7 @@ def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():
     found = records(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62, "α-IoU (α=2), gain ×1": 0.35})
     table = paper_table(GRID, found)
     assert table.sentences[1] == f"{ASKED}α-EIoU (α=3), gain ×1."
+    assert table.sentences[0] == sentences(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62})[0]
     assert not any("Best against best" in sentence for sentence in table.sentences)
     assert {row.baseline for row in table.rows if row.changes} == {"IoU, gain ×2"}
 
@@ -258,7 +271,9 @@ def test_rows_of_the_table_are_changes_against_its_first_and_the_best_come_first
         "α-IoU (α=2), gain ×1",
         "IoU, gain ×0.5",
     ]
+    assert (first.kind, {line.kind for line in others}) == ("ours", {"compared"})
     assert others[0].cells[0] == "+25.00% (+24.9 to +25.1)"
+    assert paper_table(GRID, found, ("map",)).columns == ("map",)
     assert "All rows but the first are changes against it." in table.notes[0]
     assert "\n| α-EIoU (α=3), gain ×1 | +25.00%" in table_markdown(table)
     plain = paper_table(replace(GRID, searches=False), found)

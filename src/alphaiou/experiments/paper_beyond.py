@@ -158,8 +158,7 @@ def _all_else_alike(candidates: Sequence[CellRuns]) -> list[str]:
 
 def _as_plain(recipe: Recipe) -> Recipe:
     """Plain IoU at the usual box gain, all else as it is."""
-    plain = replace(recipe, loss=LossSpec("iou"), alpha_schedule=None, objectness="iou")
-    return at_usual_gain(plain)
+    return at_usual_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
 
 
 def _is_at_a_gain(recipe: Recipe, plain: Recipe) -> bool:
