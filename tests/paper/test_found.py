@@ -1,5 +1,7 @@
 """IoU distributions: objects found with at least an IoU, from the records of runs."""
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,6 +107,12 @@ def test_the_page_shows_it_though_its_runs_are_those_of_another_table(tmp_path):
     assert "found .90" in section
     assert "Objects found with at least this IoU, change" in section
     assert "by epoch" not in section
+    shares, changes = (
+        {line["name"]: line["look"] for line in json.loads(text)["series"]}
+        for text in re.findall(r'<script type="application/json">(.*?)</script>', section)
+    )
+    assert changes == {"α-IoU (α=3)": shares["α-IoU (α=3)"]}, "the colour that it has above"
+    assert len(set(shares.values())) == 2
     folder = write_runs(records, tmp_path / "seen", pictures=True)
     both = paper_page([table1(), GRID], records, record_paths([folder]))
     assert both.count("<summary>Pictures</summary>") == 1, "which the other table has"

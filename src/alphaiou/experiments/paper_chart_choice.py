@@ -55,7 +55,8 @@ def _found(cells: Mapping[str, CellRuns]) -> list[str]:
     title = "Objects found with at least this IoU"
     charts = [band_chart(lines, title, "IoU", "% of objects")] if lines else []
     if lines and changes:
-        charts.append(band_chart(changes, f"{title}, change", "IoU", "change in %"))
+        change = f"{title}, change"
+        charts.append(band_chart(changes, change, "IoU", "change in %", among=lines))
     return charts
 
 
@@ -96,5 +97,5 @@ def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
         if lines:
             beside = {name: points for name, points in printed.items() if name in lines}
             title = f"{column_title(score)}, change against {sweep.label}"
-            charts.append(band_chart(lines, title, sweep.label, "change in %", beside))
+            charts.append(band_chart(lines, title, sweep.label, "change in %", beside=beside))
     return charts

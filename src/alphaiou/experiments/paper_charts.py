@@ -25,7 +25,13 @@ Lines = Mapping[str, Sequence[Point]]
 
 
 def band_chart(
-    lines: Lines, title: str, x_label: str, y_label: str = "%", beside: Lines | None = None
+    lines: Lines,
+    title: str,
+    x_label: str,
+    y_label: str = "%",
+    *,
+    beside: Lines | None = None,
+    among: Iterable[str] = (),
 ) -> str:
     """A figure with a line a series and a band where it has an interval.
 
@@ -40,13 +46,15 @@ def band_chart(
         x_label: What is varied.
         y_label: What is shown.
         beside: What the paper prints for some of the series, by their names: dashed.
+        among: The series of another figure, whose colours these have too.
 
     Examples:
         >>> chart = band_chart({"IoU": [Point(1, 2, 1, 3), Point(2, 3, 3, 3)]}, "mAP", "epoch")
         >>> chart.count("<polyline"), chart.count("<polygon")
         (1, 1)
     """
-    looks, whole = series_looks(lines), dict(lines)
+    every, whole = series_looks(among or lines), dict(lines)
+    looks = {name: every[name] for name in lines}
     for name, points in (beside or {}).items():
         looks[f"{name}, in the paper"] = f"{looks[name]} dashed"
         whole[f"{name}, in the paper"] = points
