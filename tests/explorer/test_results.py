@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from alphaiou.cli import main
-from alphaiou.experiments.recipes import voc320
+from alphaiou.experiments.recipes import voc320, voc320_faster_rcnn
 from alphaiou.explorer import build, explorer_page
 from alphaiou.explorer.results import SCORES, summarise
 from alphaiou.losses.schedule import AlphaSchedule
@@ -41,6 +41,23 @@ def test_titles_tell_the_committed_settings_apart():
 
     titles = [table["title"] for table in summarise(load_records([ROOT / build.RECORDS]).values())]
     assert len(titles) == len(set(titles)) > 0
+
+
+def test_a_title_says_which_gains_are_unusual():
+    faster = replace(voc320().optimisation, lr=0.02)
+    changes = {"class_gain": 1.0, "objectness_gain": 4.0, "optimisation": faster}
+    records = [made_record(0.2, loss=loss, **changes) for loss in ("iou", "iou:3")]
+    records += [made_record(0.2, loss=loss) for loss in ("iou", "iou:3")]
+    titles = {table["title"] for table in summarise(records)}
+    (usual,) = (title for title in titles if "×" not in title)
+    assert titles == {usual, f"{usual}, class gain ×2, objectness gain ×4, learning rate ×2"}
+    own = voc320_faster_rcnn()
+    records = [
+        {**one, "recipe": asdict(replace(own, loss=LossSpec(kind)))}
+        for one, kind in zip(records, ("iou", "giou"), strict=False)
+    ]
+    (table,) = summarise(records)
+    assert "×" not in table["title"], "its rate is its own"
 
 
 def test_seeds_are_paired_and_give_an_interval():

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from alphaiou.detectors.build import settings_of
 from alphaiou.experiments.grid import Cell
 from alphaiou.experiments.paper_records import CellRuns, RunRecord
 from alphaiou.experiments.published import loss_key, published_scores
@@ -51,12 +52,25 @@ class ComparableRuns:
             parts.append(f"{recipe.subset:.0%} of the images")
         if recipe.objectness != Recipe.objectness:
             parts.append(f"objectness by {recipe.objectness}")
-        return ", ".join(parts)
+        return ", ".join([*parts, *_unusual_gains(recipe)])
 
     @property
     def runs(self) -> list[RunRecord]:
         """All of them, row by row."""
         return [run for row in self.rows.values() for run in row.runs.values()]
+
+
+def _unusual_gains(recipe: Recipe) -> list[str]:
+    """What counts more or less than it does in the paper's YOLOv5; other detectors have none."""
+    if "class_gain" not in settings_of(recipe.detector):
+        return []
+    usual = Recipe()
+    times = {
+        "class gain": recipe.class_gain / usual.class_gain,
+        "objectness gain": recipe.objectness_gain / usual.objectness_gain,
+        "learning rate": recipe.optimisation.lr / usual.optimisation.lr,
+    }
+    return [f"{name} ×{factor:g}" for name, factor in times.items() if factor != 1]
 
 
 def comparable_runs(runs: Iterable[RunRecord]) -> list[ComparableRuns]:
