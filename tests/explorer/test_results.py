@@ -43,6 +43,14 @@ def test_titles_tell_the_committed_settings_apart():
     assert len(titles) == len(set(titles)) > 0
 
 
+def test_a_setting_in_which_nothing_is_compared_is_left_out():
+    """The page would have nothing to draw of it."""
+    rows = [made_record(0.2, box_gain=gain, class_gain=1.0) for gain in (0.1, 0.2)]
+    assert summarise(rows) == []
+    (table,) = summarise([*rows, made_record(0.2, class_gain=1.0)])
+    assert len(table["runs"]) == 3
+
+
 def test_a_title_says_which_gains_are_unusual():
     faster = replace(voc320().optimisation, lr=0.02)
     changes = {"class_gain": 1.0, "objectness_gain": 4.0, "optimisation": faster}
@@ -51,10 +59,9 @@ def test_a_title_says_which_gains_are_unusual():
     titles = {table["title"] for table in summarise(records)}
     (usual,) = (title for title in titles if "×" not in title)
     assert titles == {usual, f"{usual}, class gain ×2, objectness gain ×4, learning rate ×2"}
-    own = voc320_faster_rcnn()
     records = [
-        {**one, "recipe": asdict(replace(own, loss=LossSpec(kind)))}
-        for one, kind in zip(records, ("iou", "giou"), strict=False)
+        {**made_record(0.2), "recipe": asdict(replace(voc320_faster_rcnn(), loss=loss))}
+        for loss in (LossSpec("iou"), LossSpec("iou", 3.0))
     ]
     (table,) = summarise(records)
     assert "×" not in table["title"], "its rate is its own"
@@ -85,8 +92,10 @@ def test_one_seed_gives_a_change_and_no_interval():
 
 
 def test_a_kind_without_its_baseline_has_no_change():
-    (table,) = summarise([made_record(0.2), made_record(0.3, loss="giou:3")])
-    assert [run["changes"] for run in table["runs"]] == [None, None]
+    own = [made_record(0.2), made_record(0.3, loss="giou:3"), made_record(0.3, loss="iou:3")]
+    (table,) = summarise(own)
+    changed = {run["name"] for run in table["runs"] if run["changes"]}
+    assert (len(table["runs"]), changed) == (3, {"α-IoU (α=3)"})
 
 
 def test_gain_schedule_and_second_power_are_runs_of_their_own():

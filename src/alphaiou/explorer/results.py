@@ -26,8 +26,8 @@ def summarise(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
         of ``seeds``, its mean ``scores``, and its ``changes`` against the baseline, the same kind
         with α = 1 at the plain gain: ``mean``, and with several seeds ``low`` to ``high``.
     """
-    tables = comparable_runs(record for record in records if _is_scored(record))
-    return [_table(table) for table in tables if len(table.rows) > 1]
+    tables = map(_table, comparable_runs(record for record in records if _is_scored(record)))
+    return [table for table in tables if any(run["changes"] for run in table["runs"])]
 
 
 def _is_scored(record: RunRecord) -> bool:
