@@ -354,6 +354,17 @@ def test_the_scores_are_those_of_the_records(browser, page):
     assert len(rows) - len(scored) == sum(run["changes"] is not None for run in runs)
 
 
+def test_every_training_can_be_drawn(browser, page):
+    browser.show(page)
+    show_tab(browser, "results")
+    for number, table in enumerate(json.loads(part("results.json"))):
+        set_input(browser, "setting", str(number))
+        assert text(browser, "#result-note").startswith(f"{table['title']}.")
+        lines = "document.querySelectorAll('#chart-change polyline:not(.plain)').length"
+        assert browser.evaluate(lines) > 0
+    assert browser.errors == []
+
+
 def test_intervals_and_many_runs_are_drawn(browser, tmp_path):
     def change(mean, low, high):
         return {score: {"mean": mean, "low": low, "high": high} for score in SCORES}
