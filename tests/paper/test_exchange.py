@@ -2,8 +2,10 @@
 
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from alphaiou.experiments.exchange_plot import COLOURS, exchange_figure
@@ -112,6 +114,21 @@ def test_names_cover_neither_marks_nor_one_another():
             [place for own in drawn_marks(axes).values() for place in own]
         )
         assert not any(box.contains(*place) for box in boxes for place in places)
+
+
+def test_names_keep_clear_of_the_line():
+    def lower(label, _, scores):
+        scores["ap50"] = {"IoU, gain ×3": 0.38, "IoU, gain ×1": 0.41}.get(label, 0.4)
+
+    figure = exchange_figure(grid_scores(GRID, records(EXCHANGED, change=lower)))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        (line,) = (line for line in axes.lines if len(line.get_xdata()) == 3)
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert {"IoU ×1", "IoU ×2", "IoU ×3"} <= {text.get_text() for text in axes.texts}
+        for start, end in pairwise(axes.transData.transform(line.get_xydata())):
+            on_it = np.linspace(start, end, 500)
+            assert not any(box.contains(*place) for box in boxes for place in on_it)
 
 
 def test_marks_of_one_seed_are_hollow():

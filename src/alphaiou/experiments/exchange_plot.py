@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -32,6 +34,8 @@ PLACES = tuple(
 )
 #: To the right of the marks, in percent of AP50, for names.
 ROOM = 2.9
+#: Places on a line between two marks that names keep clear of.
+STEPS = 60
 Groups = Mapping[str, Sequence[Point]]
 _GAINS = re.compile(r", gain ×([^,]+)(?:, class gain ×([^,]+))?(?:, objectness gain ×([^,]+))?")
 
@@ -74,10 +78,11 @@ def _draw(axes: Axes, groups: Groups, wanted: float) -> None:
 
 
 def _name(axes: Axes, groups: Groups) -> None:
-    """Names where they cover no mark and no other name; where there is no room, none."""
+    """Names where they cover no mark, no line and no other name; where there is no room, none."""
     marks = [(group, point) for group, points in groups.items() for point in points]
     places = axes.transData.transform([(point.x, point.mean) for _, point in marks])
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in places]
+    taken += [Bbox.from_bounds(x - 1, y - 1, 2, 2) for x, y in _along(axes, groups.get(JOINED, ()))]
     for group, point in marks:
         control = group == OTHER_GAINS and not point.alone
         if not (group == JOINED or control) and any(_beats(other, point) for _, other in marks):
@@ -98,6 +103,16 @@ def _name(axes: Axes, groups: Groups) -> None:
                 taken.append(box)
                 break
             text.remove()
+
+
+def _along(axes: Axes, points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Places on the line through some points, near enough for no letter to pass between them."""
+    ends = axes.transData.transform([(point.x, point.mean) for point in points]) if points else ()
+    return [
+        tuple(start + share * (end - start))
+        for start, end in pairwise(ends)
+        for share in np.linspace(0, 1, STEPS)
+    ]
 
 
 def _beats(one: Point, other: Point) -> bool:
