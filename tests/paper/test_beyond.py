@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from alphaiou.experiments.paper import paper_grids
-from alphaiou.experiments.paper_beyond import THRESHOLDS, beyond_sentences
+from alphaiou.experiments.paper_beyond import beyond_sentences
 from alphaiou.experiments.paper_candidates import Candidate
 from alphaiou.experiments.paper_exports import table_markdown
 from alphaiou.experiments.paper_records import grid_scores
 from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_search import THRESHOLDS
 from alphaiou.experiments.paper_series import SWEEPS, swept
 from alphaiou.experiments.paper_tables import paper_table, table_lines
 from alphaiou.experiments.recipes import quick

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from alphaiou.experiments.exchange_plot import COLOURS, exchange_figure
-from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_charts import dot_chart
 from alphaiou.experiments.paper_exchange import exchange_points
 from alphaiou.experiments.paper_plots import save_plots
 from alphaiou.experiments.paper_records import grid_scores
 from alphaiou.experiments.paper_report import paper_page
+from alphaiou.experiments.paper_search import exchanges
 from alphaiou.experiments.paper_series import Point
 from alphaiou.training.recipe import recipe_hash
 from tests.paper.beyond_runs import GRID, PLAIN, records

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 
-from alphaiou.experiments.paper_beyond import WANTED
 from alphaiou.experiments.paper_exchange import (
     ACROSS,
     GROUPS,
@@ -21,6 +20,7 @@ from alphaiou.experiments.paper_exchange import (
     exchange_points,
 )
 from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.paper_search import WANTED
 from alphaiou.experiments.paper_series import Point
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.style import CATEGORICAL, FULL_WIDTH, INK, panel_title

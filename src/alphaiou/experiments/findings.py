@@ -10,7 +10,6 @@ from typing import Literal
 from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper import paper_grids
-from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_changes import change_sweeps
 from alphaiou.experiments.paper_exchange import FARTHEST
 from alphaiou.experiments.paper_exports import markdown_lines
@@ -23,6 +22,7 @@ from alphaiou.experiments.paper_records import (
     with_found_seeds,
 )
 from alphaiou.experiments.paper_scales import BUDGET, budgets, quick_scale
+from alphaiou.experiments.paper_search import exchanges
 from alphaiou.experiments.paper_series import Sweep, sweeps_of
 from alphaiou.experiments.paper_tables import paper_table
 from alphaiou.metrics.iou_histogram import SURE

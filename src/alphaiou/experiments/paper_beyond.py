@@ -1,59 +1,26 @@
-"""Whether anything beats IoU at its own best gain at every threshold: what was tried, and its end.
-
-IoU with a larger box gain has part of what a power brings; so the gain that is best for IoU is what
-a candidate has to beat, and not the paper's. A candidate that moves more than its loss and the box
-gain is also compared with IoU that has the same: else that would be taken for the power.
-"""
+"""Whether anything beats IoU at its own best gain at every threshold, in sentences."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
-from alphaiou.experiments.paper_best import CHOSEN_BY, level
+from alphaiou.experiments.paper_best import CHOSEN_BY
 from alphaiou.experiments.paper_luck import expected_best, seed_scatter
 from alphaiou.experiments.paper_records import CellRuns
-from alphaiou.experiments.recipes import at_usual_gain
+from alphaiou.experiments.paper_search import (
+    THRESHOLDS,
+    WANTED,
+    Changes,
+    all_else_alike,
+    best_of,
+    candidates_of,
+    changes_against,
+    rank,
+    to_beat,
+)
 from alphaiou.experiments.score_tables import cell, column_title
-from alphaiou.experiments.statistics import PairedChange, paired_change, seeds_word
-from alphaiou.losses.spec import LossSpec
-from alphaiou.training.recipe import Recipe
-
-THRESHOLDS = tuple(f"ap{percent}" for percent in range(50, 100, 5))
-#: By how much a candidate has to be better, as a part of what the best IoU scores.
-WANTED = {"map75_95": 0.06, "ap95": 0.5}
-#: The scores of the table.
-SEARCHED = (*THRESHOLDS, CHOSEN_BY)
-
-Changes = Mapping[str, PairedChange]
-
-
-def against_best(cells: Mapping[str, CellRuns]) -> dict[str, CellRuns]:
-    """The cells, compared with plain IoU at its best gain: that first, then the best of them."""
-    best = _best(_to_beat(cells))
-    if best is None:
-        return dict(cells)
-    label = best.cell.label
-    ranks = {name: _rank(_changes(own, best)) for name, own in cells.items()}
-    return {
-        name: replace(
-            cells[name], cell=replace(cells[name].cell, baseline=None if name == label else label)
-        )
-        for name in sorted(cells, key=lambda name: (name != label, ranks[name]))
-    }
-
-
-def exchanges(cells: Mapping[str, CellRuns]) -> dict[str, Changes]:
-    """What each row changes against plain IoU at its best gain; nothing where none is a candidate.
-
-    IoU at its other gains is among them: what is given up for what without a power.
-    """
-    best = _best(_to_beat(cells))
-    if best is None or not _candidates(cells):
-        return {}
-    changes = {label: _changes(own, best) for label, own in cells.items()}
-    return {label: own for label, own in changes.items() if own}
+from alphaiou.experiments.statistics import PairedChange, seeds_word
 
 
 def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
@@ -62,12 +29,12 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
     The gain of IoU is the one with the best mean of :data:`CHOSEN_BY` on the images that are
     scored, which flatters what is to be beaten.
     """
-    plain, candidates = _to_beat(cells), _candidates(cells)
-    best = _best(plain)
+    plain, candidates = to_beat(cells), candidates_of(cells)
+    best = best_of(plain)
     if best is None or not candidates:
         return []
-    changes = {own.cell.label: _changes(own, best) for own in candidates}
-    ranked = sorted(changes, key=lambda label: _rank(changes[label]))
+    changes = {own.cell.label: changes_against(own, best) for own in candidates}
+    ranked = sorted(changes, key=lambda label: rank(changes[label]))
     several = [label for label in ranked if _seeds(changes[label]) > 1]
     tried = "; ".join(own.cell.label for own in sorted(plain, key=_gain))
     return [
@@ -77,33 +44,16 @@ def beyond_sentences(cells: Mapping[str, CellRuns]) -> list[str]:
         *(f"{label}: {_end(changes[label])}" for label in several),
         *_alone(changes, ranked),
         *_luck([*plain, *candidates], candidates, best),
-        *_all_else_alike(candidates),
+        *(
+            f"All else alike, {own.cell.label} against {control.cell.label}: "
+            f"{_end(changes_against(own, control))}"
+            for own, control in all_else_alike(candidates)
+        ),
     ]
-
-
-def _to_beat(cells: Mapping[str, CellRuns]) -> list[CellRuns]:
-    return [own for own in cells.values() if own.runs and own.cell.to_beat]
 
 
 def _gain(own: CellRuns) -> float:
     return own.cell.recipe.box_gain
-
-
-def _candidates(cells: Mapping[str, CellRuns]) -> list[CellRuns]:
-    return [own for own in cells.values() if own.runs and not own.cell.to_beat]
-
-
-def _best(plain: Sequence[CellRuns]) -> CellRuns | None:
-    """IoU at the gain that is best for it, of those with as many seeds as any others."""
-    most = max((len(own.runs) for own in plain), default=0)
-    return max((own for own in plain if len(own.runs) == most), key=level, default=None)
-
-
-def _changes(own: CellRuns, best: CellRuns) -> Changes:
-    """What differs at each threshold and at what is wanted; nothing without a seed of both."""
-    columns = dict.fromkeys((*THRESHOLDS, *WANTED))
-    changes = {c: paired_change(own.scores(c), best.scores(c)) for c in columns}
-    return {column: change for column, change in changes.items() if change is not None}
 
 
 def _conclusion(changes: Mapping[str, Changes]) -> str:
@@ -137,34 +87,6 @@ def _is_better_by_bootstrap(change: PairedChange) -> bool:
     return change.bootstrap is not None and change.bootstrap.low > 0
 
 
-def _all_else_alike(candidates: Sequence[CellRuns]) -> list[str]:
-    """What is left of a candidate against IoU at its best box gain with the same other settings."""
-    alike: dict[Recipe, list[CellRuns]] = {}
-    for own in candidates:
-        alike.setdefault(_as_plain(own.cell.recipe), []).append(own)
-    sentences = []
-    for plain, rows in alike.items():
-        controls = [own for own in rows if _is_at_a_gain(own.cell.recipe, plain)]
-        control = _best(controls)
-        if control is not None:
-            sentences += [
-                f"All else alike, {own.cell.label} against {control.cell.label}: "
-                f"{_end(_changes(own, control))}"
-                for own in rows
-                if own not in controls
-            ]
-    return sentences
-
-
-def _as_plain(recipe: Recipe) -> Recipe:
-    """Plain IoU at the usual box gain, all else as it is."""
-    return at_usual_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
-
-
-def _is_at_a_gain(recipe: Recipe, plain: Recipe) -> bool:
-    return replace(plain, box_gain=recipe.box_gain) == recipe
-
-
 def _luck(found: Sequence[CellRuns], candidates: Sequence[CellRuns], best: CellRuns) -> list[str]:
     """What the scatter between seeds is, and what it makes of the best of many single seeds."""
     scatter = {column: seed_scatter(found, best, column) for column in WANTED}
@@ -181,12 +103,6 @@ def _luck(found: Sequence[CellRuns], candidates: Sequence[CellRuns], best: CellR
         f"deviation). Were all {alone} that have one seed equal to it, the best of them would "
         f"still be ahead by {ahead}."
     ]
-
-
-def _rank(changes: Changes) -> tuple[int, float]:
-    """Those that are above at the most thresholds come first, of these the highest."""
-    above = sum(changes[c].difference > 0 for c in THRESHOLDS if c in changes)
-    return -above, -changes[CHOSEN_BY].relative if changes else 0.0
 
 
 def _seeds(changes: Changes) -> int:

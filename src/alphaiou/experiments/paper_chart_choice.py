@@ -7,12 +7,12 @@ from itertools import product
 
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import tag
-from alphaiou.experiments.paper_beyond import WANTED
 from alphaiou.experiments.paper_changes import change_sweeps, changes_along, published_along
 from alphaiou.experiments.paper_charts import band_chart, dot_chart
 from alphaiou.experiments.paper_exchange import ACROSS, JOINED, exchange_points
 from alphaiou.experiments.paper_found import found_changes, found_lines
 from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.paper_search import WANTED
 from alphaiou.experiments.paper_series import curves, sweeps_of, swept
 from alphaiou.experiments.score_tables import column_title
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from alphaiou.experiments.grid import Cell
 from alphaiou.experiments.paper_best import CHOSEN_BY
-from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.paper_search import exchanges
 from alphaiou.experiments.paper_series import Point, change_point
 from alphaiou.experiments.recipes import gain_factor
 

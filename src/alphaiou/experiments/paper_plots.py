@@ -13,10 +13,10 @@ from alphaiou.experiments.change_plot import change_figure
 from alphaiou.experiments.exchange_plot import exchange_figure
 from alphaiou.experiments.found_plot import found_figure
 from alphaiou.experiments.grid import Grid
-from alphaiou.experiments.paper_beyond import exchanges
 from alphaiou.experiments.paper_changes import change_sweeps
 from alphaiou.experiments.paper_found import found_lines
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, drawn_scores, grid_scores
+from alphaiou.experiments.paper_search import exchanges
 from alphaiou.experiments.paper_series import ON_A_LOGARITHM, Point, Sweep, curves, sweeps_of, swept
 from alphaiou.experiments.score_figures import looks
 from alphaiou.experiments.score_tables import column_title

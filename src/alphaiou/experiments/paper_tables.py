@@ -11,9 +11,10 @@ import numpy as np
 
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.paper_best import best_against_best
-from alphaiou.experiments.paper_beyond import SEARCHED, against_best, beyond_sentences
+from alphaiou.experiments.paper_beyond import beyond_sentences
 from alphaiou.experiments.paper_cost import cost_sentences
 from alphaiou.experiments.paper_records import CellRuns, RunRecord, grid_scores
+from alphaiou.experiments.paper_search import SEARCHED, against_best
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import (
     Interval,
