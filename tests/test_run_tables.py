@@ -246,6 +246,21 @@ def test_committed_runs_are_named_by_their_recipes():
         assert record["name"] == path.stem == recipe_hash(recipe_from(record["recipe"]))
 
 
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"class_gain": 1.0},
+        {"objectness_gain": 4.0},
+        {"optimisation": replace(voc320().optimisation, lr=0.02)},
+    ],
+)
+def test_plain_runs_have_the_usual_gains_though_others_are_more(unusual):
+    own = [run(("iou",), 0.2), run(("diou",), 0.2)]
+    more = [run((kind,), 0.2, **unusual) for kind in ("iou", "diou", "giou")]
+    assert list(plain_runs([*own, *more], "yolov5s").rows) == ["IoU", "DIoU"]
+    assert plain_runs(more, "yolov5s") is None
+
+
 def test_curves_have_a_line_a_row():
     table = plain_runs(read_record(RESULTS)["runs"], "yolov5s", 100)
     assert len(table.rows) >= 5

@@ -15,6 +15,7 @@ from alphaiou.experiments.recipes import (
     gain_factor,
     gain_name,
     is_steady,
+    other_factors,
     without_power,
 )
 from alphaiou.losses.spec import LossSpec
@@ -52,7 +53,7 @@ class ComparableRuns:
             parts.append(f"{recipe.subset:.0%} of the images")
         if recipe.objectness != Recipe.objectness:
             parts.append(f"objectness by {recipe.objectness}")
-        return ", ".join([*parts, *_unusual_gains(recipe)])
+        return ", ".join([*parts, *_unusual(recipe)])
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -60,17 +61,9 @@ class ComparableRuns:
         return [run for row in self.rows.values() for run in row.runs.values()]
 
 
-def _unusual_gains(recipe: Recipe) -> list[str]:
+def _unusual(recipe: Recipe) -> list[str]:
     """What counts more or less than it does in the paper's YOLOv5; other detectors have none."""
-    if "class_gain" not in settings_of(recipe.detector):
-        return []
-    usual = Recipe()
-    times = {
-        "class gain": recipe.class_gain / usual.class_gain,
-        "objectness gain": recipe.objectness_gain / usual.objectness_gain,
-        "learning rate": recipe.optimisation.lr / usual.optimisation.lr,
-    }
-    return [f"{name} ×{factor:g}" for name, factor in times.items() if factor != 1]
+    return other_factors(recipe, Recipe()) if "class_gain" in settings_of(recipe.detector) else []
 
 
 def comparable_runs(runs: Iterable[RunRecord]) -> list[ComparableRuns]:
@@ -86,7 +79,7 @@ def comparable_runs(runs: Iterable[RunRecord]) -> list[ComparableRuns]:
 def plain_runs(
     runs: Iterable[RunRecord], detector: str, epochs: int | None = None
 ) -> ComparableRuns | None:
-    """The largest table of a detector with clean boxes, all images and the usual objectness.
+    """The largest table of a detector with clean boxes, all images and all else as usual.
 
     Args:
         runs: Among which to look.
@@ -97,7 +90,7 @@ def plain_runs(
     for table in comparable_runs(runs):
         own = table.setting
         asked = own.detector == detector and epochs in (None, own.epochs)
-        if asked and (own.noise, own.subset, own.objectness) == usual:
+        if asked and (own.noise, own.subset, own.objectness) == usual and not _unusual(own):
             return table
     return None
 

@@ -28,7 +28,7 @@ from alphaiou.experiments.published import (
     as_fractions,
     loss_key,
 )
-from alphaiou.experiments.recipes import gain_name, is_steady
+from alphaiou.experiments.recipes import gain_name, is_steady, other_factors
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.training.recipe import Recipe
@@ -323,14 +323,10 @@ def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
 
 
 def _candidate_cell(own: Candidate, usual: Recipe) -> Cell:
-    cell = _at_gain(own.recipe(usual), own.gain, "IoU, gain ×1")
-    others = {
-        "class gain": own.class_gain,
-        "objectness gain": own.objectness_gain,
-        "learning rate": own.lr,
-    }
-    said = (f", {part} ×{times:g}" for part, times in others.items() if times != 1)
-    return replace(cell, label=cell.label + "".join(said), published={})
+    recipe = own.recipe(usual)
+    cell = _at_gain(recipe, own.gain, "IoU, gain ×1")
+    label = ", ".join([cell.label, *other_factors(recipe, usual)])
+    return replace(cell, label=label, published={})
 
 
 def _on_voc(scale: Scale) -> tuple[Cell, ...]:

@@ -223,9 +223,6 @@ _PARTS: tuple[Callable[[Recipe], str], ...] = (
     lambda r: f"noise {r.noise:g}" if r.noise else "clean",
     lambda r: f"{r.subset:.0%} of the images" if r.subset < 1 else "all images",
     lambda r: f"gain {gain_name(r)}",
-    lambda r: f"class gain {r.class_gain:g}",
-    lambda r: f"objectness gain {r.objectness_gain:g}",
-    lambda r: f"learning rate {r.optimisation.lr:g}",
     lambda r: f"objectness {r.objectness}",
     lambda r: f"{r.epochs} epochs",
 )

@@ -234,3 +234,18 @@ def gain_name(recipe: Recipe) -> str:
     if recipe.final_box_gain is None:
         return start
     return f"{start}→{gain_factor(replace(recipe, box_gain=recipe.final_box_gain)):g}"
+
+
+def other_factors(recipe: Recipe, usual: Recipe) -> list[str]:
+    """By what a recipe multiplies what counts beside the box loss, as tables name it.
+
+    Examples:
+        >>> other_factors(replace(paper(), class_gain=1.0, objectness_gain=4.0), paper())
+        ['class gain ×2', 'objectness gain ×4']
+    """
+    factors = {
+        "class gain": recipe.class_gain / usual.class_gain,
+        "objectness gain": recipe.objectness_gain / usual.objectness_gain,
+        "learning rate": recipe.optimisation.lr / usual.optimisation.lr,
+    }
+    return [f"{name} ×{by:g}" for name, by in factors.items() if round(by, 6) != 1]
