@@ -16,7 +16,13 @@ from alphaiou.experiments.findings import findings
 from alphaiou.experiments.paper import paper_grids
 from alphaiou.experiments.paper_best import best_against_best
 from alphaiou.experiments.paper_cost import cost_sentences
-from alphaiou.experiments.paper_exports import table_csv, table_latex, table_markdown, table_text
+from alphaiou.experiments.paper_exports import (
+    latex,
+    table_csv,
+    table_latex,
+    table_markdown,
+    table_text,
+)
 from alphaiou.experiments.paper_records import (
     RecordError,
     find_record,
@@ -25,7 +31,7 @@ from alphaiou.experiments.paper_records import (
     record_paths,
     with_found_seeds,
 )
-from alphaiou.experiments.paper_scales import quick_scale
+from alphaiou.experiments.paper_scales import paper_scale, quick_scale
 from alphaiou.experiments.paper_tables import HEADLINES, paper_table, table_lines, verdicts
 from alphaiou.experiments.recipes import voc320
 from alphaiou.experiments.render import rendered
@@ -237,6 +243,14 @@ def test_the_same_bytes_whatever_the_order_of_the_records(how):
     records = records_of(grid)
     turned = dict(reversed(records.items()))
     assert table_text(paper_table(grid, turned), how) == table_text(paper_table(grid, records), how)
+
+
+@pytest.mark.parametrize("scale", [paper_scale(), quick_scale(Path("voc320")), quick_scale()])
+def test_every_label_can_be_set_in_latex(scale):
+    """A letter that is not ASCII stops a document unless it loads fonts for it."""
+    labels = [cell.label for grid in paper_grids(scale).values() for cell in grid.cells]
+    assert any("α" in label for label in labels)
+    assert [label for label in labels if not latex(label).isascii()] == []
 
 
 def test_best_against_best_takes_each_loss_at_its_own_gain():
