@@ -170,10 +170,8 @@ def _refuse_tricks(path: Path, data: bytes) -> None:
             raise BrokenFileError(
                 f"{path}: uses anchors or aliases, which are refused; write values out"
             )
-        if getattr(event, "tag", None):
-            raise BrokenFileError(
-                f"{path}: uses the tag {event.tag!r}, which is refused; remove it"
-            )
+        if tag := getattr(event, "tag", None):
+            raise BrokenFileError(f"{path}: uses the tag {tag!r}, which is refused; remove it")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):

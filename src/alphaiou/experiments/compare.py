@@ -145,7 +145,7 @@ def run_comparison(
     recipes: Sequence[Recipe],
     folder: Path,
     *,
-    execution: Execution = Execution(),  # noqa: B008
+    execution: Execution = Execution(),
     report: Callable[[Recipe], Report] = lambda _: Report(),
     side_by_side: bool = False,
 ) -> list[ComparedRun]:

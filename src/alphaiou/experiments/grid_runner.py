@@ -143,11 +143,11 @@ def run_grid(
     data: Mapping[str, Path] | None = None,
     earlier: Sequence[Path] = (),
     keep: Path | None = None,
-    execution: Execution = Execution(),  # noqa: B008
+    execution: Execution = Execution(),
     workers: int | None = None,
     ray: str | None = None,
     seconds: float | None = None,
-    report: GridReport = GridReport(),  # noqa: B008
+    report: GridReport = GridReport(),
 ) -> GridResult:
     """Compute the runs of some grids that are not finished.
 

@@ -19,7 +19,7 @@ def fit_side_by_side(
     recipes: Sequence[Recipe],
     folder: Path,
     *,
-    execution: Execution = Execution(device="cpu"),  # noqa: B008
+    execution: Execution = Execution(device="cpu"),
     report: Callable[[Recipe], Report] = lambda _: Report(),
 ) -> None:
     """Run ``fit`` for every recipe, as many at once as there are cores.

@@ -42,8 +42,8 @@ def fit(
     recipe: Recipe,
     folder: Path,
     *,
-    execution: Execution = Execution(),  # noqa: B008
-    report: Report = Report(),  # noqa: B008
+    execution: Execution = Execution(),
+    report: Report = Report(),
 ) -> dict[str, Any]:
     """Train a detector as a recipe says, and leave a record.
 
