@@ -170,8 +170,19 @@ def test_headlines_have_the_paper_gain_the_best_one_and_what_is_left_of_alpha():
     assert "| – change | +108% (" in table, "against IoU at the paper's gain"
     how, first, *_ = sentences.splitlines()
     assert how.endswith("IoU ×2 of ×1, ×2, ×3; α-IoU (α=3) ×1 of ×1.")
-    assert "is better than IoU at its own at AP50 by 11.00 points" in first
+    assert "is better than IoU at its own at AP50 by 11.50 points" in first
+    assert "two seeds" in first, "which all rows have"
     assert headline_table({"runs": others}, **YOLO) == NOTHING
+
+
+def test_headlines_are_of_the_seeds_of_the_usual_gain_where_another_has_more():
+    runs = [
+        run(("iou", power), 0.2 * power, seed=seed) for power in (1.0, 3.0) for seed in range(2)
+    ]
+    runs += [run(("iou",), 0.3 + (seed > 1), box_gain=0.1, seed=seed) for seed in range(4)]
+    table, _ = headline_table({"runs": runs}, **YOLO).split("\n\n")
+    assert [line for line in table.splitlines() if line.startswith("| IoU, box gain ×2 | 30.00 |")]
+    assert "α-IoU (α=3)" in names_of(table)
 
 
 def test_runs_of_another_detector_with_speeds():

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
-from alphaiou.experiments.paper_records import CellRuns
+from alphaiou.experiments.paper_records import CellRuns, at_shared_seeds
 from alphaiou.experiments.recipes import gain_factor, without_power
 from alphaiou.experiments.score_tables import column_title
 from alphaiou.experiments.statistics import paired_change, verdict
@@ -61,14 +62,13 @@ def by_loss(cells: Mapping[str, CellRuns]) -> dict[Recipe, list[CellRuns]]:
 
 
 def at_best_gain(line: Sequence[CellRuns]) -> CellRuns:
-    """The one of several gains that scores best."""
-    return max(line, key=level)
+    """The one of several gains that scores best over the seeds that all of them have.
 
-
-def level(own: CellRuns) -> float:
-    """The mean over seeds of the score that a gain is chosen by."""
-    values = list(own.scores(CHOSEN_BY).values())
-    return sum(values) / len(values)
+    One seed decides nothing: where other gains have several, one that has not is left out.
+    """
+    several = [own for own in line if len(own.runs) > 1] or line
+    levels = [fmean(own.scores(CHOSEN_BY).values()) for own in at_shared_seeds(several)]
+    return several[levels.index(max(levels))]
 
 
 def _tried(line: Sequence[CellRuns]) -> str:

@@ -85,6 +85,20 @@ class CellRuns:
         return replace(self, runs=runs, missing=(*self.missing, *(self.runs.keys() - runs.keys())))
 
 
+def at_shared_seeds(rows: Sequence[CellRuns]) -> list[CellRuns]:
+    """The same rows with the seeds that all of them have; as they are where they share none.
+
+    Means over different seeds would differ as these do.
+    """
+    shared = set.intersection(*(set(own.runs) for own in rows)) if rows else set()
+    if not shared:
+        return list(rows)
+    return [
+        replace(own, runs={seed: run for seed, run in own.runs.items() if seed in shared})
+        for own in rows
+    ]
+
+
 def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellRuns]:
     """The runs of every cell by its label; what has no record is counted, never made up.
 

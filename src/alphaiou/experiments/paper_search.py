@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from alphaiou.experiments.paper_best import CHOSEN_BY, level
+from alphaiou.experiments.paper_best import CHOSEN_BY, at_best_gain
 from alphaiou.experiments.paper_records import CellRuns
 from alphaiou.experiments.recipes import at_usual_gain
 from alphaiou.experiments.statistics import PairedChange, paired_change
@@ -64,9 +64,8 @@ def candidates_of(cells: Mapping[str, CellRuns]) -> list[CellRuns]:
 
 
 def best_of(plain: Sequence[CellRuns]) -> CellRuns | None:
-    """IoU at the gain that is best for it, of those with as many seeds as any others."""
-    most = max((len(own.runs) for own in plain), default=0)
-    return max((own for own in plain if len(own.runs) == most), key=level, default=None)
+    """IoU at the gain that is best for it; None where it was not run."""
+    return at_best_gain(plain) if plain else None
 
 
 def changes_against(own: CellRuns, best: CellRuns) -> Changes:

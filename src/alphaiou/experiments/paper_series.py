@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from alphaiou.experiments.paper_records import CellRuns, RunRecord
+from alphaiou.experiments.paper_records import CellRuns, RunRecord, at_shared_seeds
 from alphaiou.experiments.recipes import at_usual_gain, gain_factor, gain_name
 from alphaiou.experiments.statistics import PairedChange, bootstrap_mean, paired_change
 from alphaiou.training.recipe import Recipe
@@ -134,13 +134,9 @@ def _placed(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[CellRuns]:
 
 
 def _line(line: Sequence[CellRuns], sweep: Sweep, score: str) -> list[Point]:
-    shared = set.intersection(*(set(own.runs) for own in line))
     points = [
-        mean_point(
-            sweep.value(own.cell.recipe),
-            [value for seed, value in own.scores(score).items() if not shared or seed in shared],
-        )
-        for own in line
+        mean_point(sweep.value(own.cell.recipe), list(own.scores(score).values()))
+        for own in at_shared_seeds(line)
     ]
     return sorted(points, key=lambda point: point.x)
 

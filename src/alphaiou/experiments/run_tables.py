@@ -10,7 +10,7 @@ from alphaiou.experiments.comparable import ComparableRuns, comparable_runs, pla
 from alphaiou.experiments.markdown import markdown
 from alphaiou.experiments.paper_best import at_best_gain, best_against_best, by_loss
 from alphaiou.experiments.paper_exports import markdown_lines
-from alphaiou.experiments.paper_records import CellRuns, RunRecord
+from alphaiou.experiments.paper_records import CellRuns, RunRecord, at_shared_seeds
 from alphaiou.experiments.paper_tables import (
     HEADLINES,
     INTERVAL_NOTE,
@@ -50,7 +50,7 @@ def runs_table(record: Record, *, detector: str, epochs: int) -> str:
 def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     """The losses of Table 1 at the paper's gain and at their best one, and what α adds at these.
 
-    A cell with fewer seeds than others is not one of them yet.
+    All have the same seeds; a cell with fewer of them is not one yet.
 
     Args:
         record: A folder of runs, as ``read_record`` gives it.
@@ -61,11 +61,12 @@ def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     losses = {label: own for label, own in found.items() if _is_headline(own)}
     if not losses:
         return NOTHING
-    seeds = max(len(own.runs) for own in losses.values())
-    cells = {label: own for label, own in losses.items() if len(own.runs) == seeds}
+    usual = [own for own in losses.values() if _has_usual_gain(own)]
+    seeds = max(len(own.runs) for own in usual or losses.values())
+    whole = at_shared_seeds([own for own in losses.values() if len(own.runs) >= seeds])
+    cells = {own.cell.label: own for own in whole}
     best = [at_best_gain(line) for line in by_loss(cells).values()]
-    usual = [own for own in cells.values() if gain_factor(own.cell.recipe) == 1]
-    rows = _rows({label: own for label, own in cells.items() if own in (*usual, *best)})
+    rows = _rows({label: o for label, o in cells.items() if _has_usual_gain(o) or o in best})
     sentences = "\n".join(f"- {sentence}" for sentence in best_against_best(cells, HEADLINES))
     return "\n\n".join(filter(None, [_scores(rows), sentences]))
 
@@ -78,6 +79,10 @@ def _plain_cells(record: Record, detector: str, epochs: int) -> Mapping[str, Cel
 def _is_headline(own: CellRuns) -> bool:
     recipe = own.cell.recipe
     return recipe.loss in HEADLINE_LOSSES and is_steady(recipe)
+
+
+def _has_usual_gain(own: CellRuns) -> bool:
+    return gain_factor(own.cell.recipe) == 1
 
 
 def detector_runs(record: Record, *, detector: str) -> str:
