@@ -14,9 +14,10 @@ from alphaiou.data.augment import Augmentation
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes import shapes_index
 from alphaiou.data.yolo import write_yolo
+from alphaiou.experiments import grid_runner
 from alphaiou.experiments.grid import Cell, Grid
 from alphaiou.experiments.grid_runner import Clock, GridReport, GridResult, planned_runs, run_grid
-from alphaiou.experiments.worker_pool import WorkerPool, seats_for
+from alphaiou.experiments.worker_pool import Seat, WorkerPool, seats_for, take_turns
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.fit import Execution, Report, fit
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
@@ -257,6 +258,27 @@ def test_seats_on_a_processor_share_its_threads():
     assert [seat.gpu for seat in seats_for("cpu", 5, workers=3)] == [None] * 3
     assert len(seats_for("cpu", 1, workers=3)) == 1
     assert all(seat.threads >= 1 for seat in seats_for("cpu", 64, workers=64))
+
+
+def test_workers_take_turns_on_a_gpu_that_they_share_without_mps(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    shared = [Seat(gpu="0"), Seat(gpu="1"), Seat(gpu="0")]
+    assert take_turns(shared)
+    assert not take_turns(shared[:2])
+    assert not take_turns(seats_for("cpu", 2, workers=2))
+    (tmp_path / "control").touch()
+    assert not take_turns(shared)
+
+
+def test_who_listens_is_told_that_workers_take_turns(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    seats, notes = [Seat(gpu="0")] * 2, []
+    monkeypatch.setattr(grid_runner, "seats_for", lambda *_: seats)
+    run_grid([], tmp_path, execution=CPU, report=GridReport(note=notes.append))
+    assert [note for note in notes if "nvidia-cuda-mps-control -d" in note] == notes != []
+    seats.pop()
+    run_grid([], tmp_path, execution=CPU, report=GridReport(note=notes.append))
+    assert len(notes) == 1
 
 
 def test_an_empty_pool_ends_at_once():

@@ -14,7 +14,7 @@ from alphaiou.data.problems import DataError
 from alphaiou.experiments.detection_pictures import FINDINGS
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.paper_records import read_record, record_paths
-from alphaiou.experiments.worker_pool import Ended, Job, WorkerPool, seats_for
+from alphaiou.experiments.worker_pool import Ended, Job, WorkerPool, seats_for, take_turns
 from alphaiou.training.checkpoint import write_whole
 from alphaiou.training.fit import Execution, Report
 from alphaiou.training.processes import device_kind
@@ -27,6 +27,10 @@ from alphaiou.training.settle import settle
 DATA_LINKS = "data"
 #: A run whose process is ended from outside is begun once more.
 TRIES = 2
+TURNS = (
+    "several runs share a GPU without NVIDIA's MPS and take turns on it, which is no faster than "
+    "one after the other; nvidia-cuda-mps-control -d starts it"
+)
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,13 @@ class GridReport:
         planned: Is told once which runs are to be computed, and how many are finished.
         run: Gives who is told what one run does.
         ended: Is told when one has ended, and why if it failed.
+        note: Is told what is worth knowing of all of them.
     """
 
     planned: Callable[[Sequence[PlannedRun], int], None] = lambda _runs, _finished: None
     run: Callable[[PlannedRun], Report] = lambda _: Report()
     ended: Callable[[PlannedRun, Exception | None], None] = lambda _run, _error: None
+    note: Callable[[str], None] = lambda _: None
 
 
 @dataclass
@@ -187,6 +193,8 @@ def run_grid(
     pool: Pool
     if ray is None:
         seats = seats_for(device, len(jobs), workers)
+        if take_turns(seats):
+            report.note(TURNS)
         pool = WorkerPool(jobs, seats, execution, listener, clock.may_start, TRIES)
     else:
         from alphaiou.experiments.ray_grid import RayPool

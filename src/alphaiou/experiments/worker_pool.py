@@ -38,6 +38,7 @@ MOST_RUNS = 24
 #: The number of a run, and why it failed if it did.
 Ended = tuple[int, Exception | None]
 GPUS_SEEN = "CUDA_VISIBLE_DEVICES"
+MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 @dataclass(frozen=True)
@@ -299,6 +300,17 @@ def seats_for(device: str, jobs: int, workers: int | None = None) -> list[Seat]:
     count = max(1, min(len(gpus) * each, jobs))
     threads = max(1, cores() // count)
     return [Seat(threads, gpus[number % len(gpus)]) for number in range(count)]
+
+
+def take_turns(seats: Sequence[Seat]) -> bool:
+    """Whether workers share a GPU and may not compute on it at the same time.
+
+    The driver lets one process at a time compute on a GPU, unless NVIDIA's MPS runs, whose daemon
+    keeps a pipe.
+    """
+    gpus = [seat.gpu for seat in seats if seat.gpu is not None]
+    pipes = Path(os.environ.get(MPS_PIPES, "/tmp/nvidia-mps"))
+    return len(set(gpus)) < len(gpus) and not (pipes / "control").exists()
 
 
 def _gpus() -> list[str]:

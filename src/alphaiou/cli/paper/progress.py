@@ -51,7 +51,7 @@ class GridProgress:
         """Who is told."""
         from alphaiou.experiments.grid_runner import GridReport
 
-        return GridReport(self._planned, self._run, self._ended)
+        return GridReport(self._planned, self._run, self._ended, self._note)
 
     def say(self, text: str) -> None:
         """A line above the bar."""
