@@ -154,7 +154,7 @@ def test_points_are_grouped_and_joined_by_gain():
         "IoU, gain ×2",
         "IoU, gain ×3",
     ]
-    assert [point.name for point in points["IoU, other gains"]] == [
+    assert [point.name for point in points["IoU, other gains or rate"]] == [
         "IoU, gain ×1→3",
         "IoU, gain ×2, class gain ×2",
     ]

@@ -39,8 +39,6 @@ class Grid:
         differs: What is not as in the paper, in sentences; printed with every result.
         place: Where the paper has it; empty for what it has not.
         pictures: Whether it needs what the detectors find, and not their scores alone.
-        searches: Whether it looks for what is better than IoU at its best gain: its rows are
-            compared with that, and drawn by what they give for what they gain.
         columns: The shares of found objects that it compares in place of average precision.
         beside: Rows of another grid that its pictures show too, if they were run.
     """
@@ -52,9 +50,16 @@ class Grid:
     differs: tuple[str, ...] = ()
     place: str = ""
     pictures: bool = False
-    searches: bool = False
     columns: tuple[str, ...] = ()
     beside: tuple[Cell, ...] = ()
+
+    @property
+    def searches(self) -> bool:
+        """Whether it looks for what is better than the best of some rows.
+
+        Its rows are compared with that one, and drawn by what they give for what they gain.
+        """
+        return any(cell.to_beat for cell in self.cells)
 
     def recipes(self) -> Iterator[tuple[Cell, Recipe]]:
         """Every run, all cells of a seed before the next seed: comparisons are whole early."""

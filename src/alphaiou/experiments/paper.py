@@ -264,7 +264,7 @@ def beyond(scale: Scale) -> Grid:
         *(_candidate_cell(own, usual) for own in CANDIDATES),
     )
     title = "Is anything better than IoU at its best gain, at every threshold?"
-    return Grid("beyond", title, cells, searches=True)
+    return Grid("beyond", title, cells)
 
 
 def length(scale: Scale) -> Grid:

@@ -15,7 +15,7 @@ from alphaiou.experiments.recipes import gain_factor
 ACROSS = "ap50"
 #: The points that are joined: plain IoU by its box gain.
 JOINED = "IoU"
-OTHER_GAINS = "IoU, other gains"
+OTHER_GAINS = "IoU, other gains or rate"
 GROUPS = (JOINED, "constant α", "rising α", "falling α", OTHER_GAINS)
 #: What loses more of mAP75:95 than this part is left out: the others would be one heap.
 FARTHEST = 0.1
