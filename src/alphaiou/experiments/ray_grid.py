@@ -11,7 +11,9 @@ import getpass
 import logging
 import tempfile
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 RETRIES = 3
 #: How often is asked what the runs do, in seconds.
 POLL_SECONDS = 0.5
+#: How long the end of a run, and of the last, waits for a board that does not answer.
+PATIENCE_SECONDS = 30.0
 #: The number of a run, what happened, and the facts of it.
 News = tuple[int, str, tuple[Any, ...]]
 #: The files of a run by their names in its folder.
@@ -73,8 +77,7 @@ class RayPool:
         """
         ray = _connect(self.address)
         try:
-            # It comes back if its machine is lost; what was on it is only news.
-            board = ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
+            board, heard = _board(), list[str]()
             task = ray.remote(**self._needs(ray.cluster_resources()))(_train)
             listeners = [self.report(number) for number in range(len(self.jobs))]
             pending: dict[ObjectRef[Any], int] = {
@@ -83,7 +86,10 @@ class RayPool:
             }
             while pending:
                 ready, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
-                for number, kind, facts in _news(board):
+                # What is not heard now is heard next time, if there is one.
+                is_last = len(ready) == len(pending)
+                seconds = PATIENCE_SECONDS if is_last else POLL_SECONDS
+                for number, kind, facts in _news(board, heard, seconds):
                     getattr(listeners[number], kind)(*facts)
                 for reference in ready:
                     number = pending.pop(reference)
@@ -120,31 +126,59 @@ class RayPool:
         return None
 
 
-def _news(board: Any) -> list[News]:  # noqa: ANN401 - an actor
+def _board_class() -> type[Any]:
+    """The class of boards, which Ray sends as it is: to import it would be to load torch."""
+
+    class Board:
+        """Where runs write what they do, for who asks.
+
+        A call is made again where its answer is lost. So news have names, by which they are there
+        once, and are wiped only when whoever asks has them.
+        """
+
+        def __init__(self) -> None:
+            self.news: dict[str, News] = {}
+
+        def tell(self, name: str, news: News) -> None:
+            """Write."""
+            self.news[name] = news
+
+        def take(self, heard: Iterable[str]) -> dict[str, News]:
+            """Wipe what was heard, and read the rest."""
+            for name in heard:
+                self.news.pop(name, None)
+            return dict(self.news)
+
+    return Board
+
+
+def _board() -> Any:  # noqa: ANN401 - an actor
+    """A board that lasts.
+
+    It is on the machine of this process, or with ``ray://`` on the one that answers it: another
+    machine that is lost takes no news with it. Should its process end, it is begun again, and what
+    it is told meanwhile waits for it.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    # One byte: Ray puts what needs nothing of a machine on any, whatever it is told.
+    place: dict[str, Any] = {"num_cpus": 0, "memory": 1, "scheduling_strategy": here}
+    return ray.remote(max_restarts=-1, max_task_retries=-1, **place)(_board_class()).remote()
+
+
+def _news(board: Any, heard: list[str], seconds: float) -> list[News]:  # noqa: ANN401
+    """What is on the board but for what was heard; nothing if it does not answer in time."""
     import ray
     from ray.exceptions import RayError as Lost
 
     try:
-        news: list[News] = ray.get(board.take.remote())
+        news: dict[str, News] = ray.get(board.take.remote(heard), timeout=seconds)
     except Lost:
         return []
-    return news
-
-
-class _Board:
-    """Where runs write what they do, for who asks."""
-
-    def __init__(self) -> None:
-        self.news: list[News] = []
-
-    def tell(self, number: int, kind: str, facts: tuple[Any, ...]) -> None:
-        """Write."""
-        self.news.append((number, kind, facts))
-
-    def take(self) -> list[News]:
-        """Read, and wipe."""
-        news, self.news = self.news, []
-        return news
+    heard[:] = news
+    return list(news.values())
 
 
 def _train(
@@ -157,8 +191,12 @@ def _train(
     """One run on a machine of the cluster: the files that it leaves, or why it failed."""
     from alphaiou.experiments.grid_runner import link_data
 
+    under_way: set[Future[None]] = set()
+
     def tell(kind: str, facts: tuple[Any, ...]) -> None:
-        board.tell.remote(number, kind, facts)
+        future = board.tell.remote(uuid.uuid4().hex, (number, kind, facts)).future()
+        under_way.add(future)
+        future.add_done_callback(under_way.discard)
 
     try:
         home = _home()
@@ -168,6 +206,8 @@ def _train(
     except Exception as error:  # a failed run is an answer, not a lost machine
         error.add_note(traceback.format_exc())
         return sendable(error)
+    finally:  # who sees that the run has ended finds the last of its news on the board
+        wait(list(under_way), PATIENCE_SECONDS)
 
 
 def _home() -> Path:
