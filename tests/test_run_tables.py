@@ -185,6 +185,11 @@ def test_headlines_are_of_the_seeds_of_the_usual_gain_where_another_has_more():
     assert "α-IoU (α=3)" in names_of(table)
 
 
+def test_headlines_without_the_usual_gain_have_the_best_one():
+    runs = [run(("iou",), 10 * gain, box_gain=gain) for gain in (0.02, 0.04)]
+    assert names_of(headline_table({"runs": runs}, **YOLO)) == ["IoU, box gain ×0.8"]
+
+
 def test_runs_of_another_detector_with_speeds():
     recipe = replace(voc320_faster_rcnn(), epochs=20)
     runs = [run(("iou",), 0.2, recipe), run(("iou", 3.0), 0.3, recipe), run(("iou",), 0.9)]

@@ -1,9 +1,11 @@
 """``alphaiou paper list`` and ``alphaiou paper run``."""
 
 import pytest
+from rich.console import Console
 
 from alphaiou.cli import main
 from alphaiou.cli.paper.options import GridOptions, chosen_grids
+from alphaiou.cli.paper.progress import GridProgress
 from alphaiou.data.shapes import shapes_index
 from alphaiou.data.yolo import write_yolo
 
@@ -106,3 +108,10 @@ def test_noisy_boxes_are_drawn_without_a_run(tmp_path, capsys):
     assert main(["paper", "run", "noisy-boxes", "--quick", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "noisy-boxes-shapes-discs-64.png").read_bytes()[1:4] == b"PNG"
     assert "0 to compute" in capsys.readouterr().out
+
+
+def test_what_is_said_of_all_runs_is_shown(capsys):
+    progress = GridProgress(Console(width=80))
+    for _ in range(2):
+        progress.report().note("runs [take] turns")
+    assert capsys.readouterr().out == "runs [take] turns\n"
