@@ -98,17 +98,17 @@ def norm_silu_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
 
 
 def side_by_side_lines(record: Record) -> tuple[Sequence[str], list[list[str]]]:
-    """Several trainings on one GPU at once.
+    """Several trainings on one GPU at once, and whether under MPS where that was recorded.
 
     Examples:
-        >>> row = {"trainings": 2, "mps": True, "images_per_second": [3000, 3100], "commit": "abc"}
-        >>> side_by_side_lines({"side_by_side": [row]})[1]
-        [['2', 'yes', '3,000, 3,100', '6,100', 'abc']]
+        >>> row = {"trainings": 2, "images_per_second": [3000, 3100], "commit": "abc"}
+        >>> side_by_side_lines({"side_by_side": [row, row | {"mps": False}]})[1]
+        [['2', '–', '3,000, 3,100', '6,100', 'abc'], ['2', 'no', '3,000, 3,100', '6,100', 'abc']]
     """
     return ("trainings at once", "MPS", "images a second of each", "together", "commit"), [
         [
             str(row["trainings"]),
-            "yes" if row["mps"] else "no",
+            {True: "yes", False: "no", None: "–"}[row.get("mps")],
             ", ".join(f"{speed:,.0f}" for speed in row["images_per_second"]),
             f"{sum(row['images_per_second']):,.0f}",
             row["commit"],
