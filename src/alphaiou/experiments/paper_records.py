@@ -24,14 +24,15 @@ class RecordError(AlphaIoUError):
 
 
 def record_paths(folders: Iterable[Path]) -> dict[str, Path]:
-    """The records below some folders by the names of their runs; the first folder is preferred.
+    """The records below some folders by the names of their runs.
 
     A record lies there as ``HASH.json``, as it is committed, or as ``HASH/record.json``, as a
-    training leaves it. Other files are passed over.
+    training leaves it. Other files are passed over. Of a run with several records the one in the
+    first folder is taken, and there the one that lies less deep.
     """
     found: dict[str, Path] = {}
     for folder in folders:
-        for path in sorted(folder.rglob("*.json")):
+        for path in sorted(folder.rglob("*.json"), key=lambda one: (len(one.parts), one)):
             if path.name == RECORD:
                 found.setdefault(path.parent.name, path)
             elif _COMMITTED.fullmatch(path.name):

@@ -23,6 +23,7 @@ from alphaiou.experiments.loss_tables import (
 from alphaiou.experiments.markdown import figures, markdown
 from alphaiou.experiments.noise_tables import noise_lines, reading_lines
 from alphaiou.experiments.paper_scales import BUDGET
+from alphaiou.experiments.repeats import repeats_table
 from alphaiou.experiments.run_tables import (
     detector_runs,
     headline_table,
@@ -71,6 +72,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare-seeds": seeds_table,
     "runs": partial(runs_table, detector="yolov5s", epochs=100),
     "headline": partial(headline_table, detector="yolov5s", epochs=BUDGET),
+    "repeats": partial(repeats_table, detector="yolov5s", epochs=BUDGET),
     "runs-faster-rcnn": partial(detector_runs, detector=FASTER_RCNN),
     "runs-detr": partial(detector_runs, detector=DETR),
     "speeds-yolov5x": partial(speeds_table, detector="yolov5x"),

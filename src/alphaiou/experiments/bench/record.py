@@ -59,9 +59,10 @@ def write_record(record: Record, path: Path) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record: JSON, a CSV as its rows, or a folder of such: tables by name, and runs."""
+    """Read a record: JSON, a CSV as its rows, or a folder of such: tables, runs and folders."""
     if path.is_dir():
         return {
+            "folders": {part.name: read_record(part) for part in path.iterdir() if part.is_dir()},
             "tables": {part.stem: read_record(part)["rows"] for part in path.glob("*.csv")},
             "runs": [read_record(part) for part in sorted(path.glob("*.json"))],
         }
