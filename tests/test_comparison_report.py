@@ -4,13 +4,17 @@ import json
 import re
 from dataclasses import asdict
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from alphaiou.experiments.compare import ComparedRun
+from alphaiou.experiments.comparison_pictures import LETTER, example_row
 from alphaiou.experiments.comparison_report import (
     SCORES,
     comparison_page,
@@ -128,6 +132,68 @@ def test_each_picture_is_embedded_once(runs):
     assert page.count('href="#picture0"') == len(runs)
 
 
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory):
+    """Draws an image with objects and what was found as the page shows it."""
+    folder = tmp_path_factory.mktemp("picture")
+    Image.new("RGB", (200, 100)).save(folder / "image.png")
+
+    def draw(objects, found=()):
+        example = Example("image.png", (200, 100), objects, list(found))
+        return example_row("mark", {"IoU": example}, folder)
+
+    return draw
+
+
+def names_in(text):
+    """What is written into a picture: name, left, line and size of the letters."""
+    pattern = r"<text ([^>]*)>([^<]*)</text>"
+    found = []
+    for attributes, name in re.findall(pattern, text):
+        numbers = [re.search(rf'{key}="([^"]*)"', attributes)[1] for key in ("x", "y")]
+        size = re.search(r"font-size: ([\d.]+)px", attributes)[1]
+        found.append((name, *map(float, numbers), float(size)))
+    return found
+
+
+def test_pictures_tell_what_lies_on_objects_and_what_does_not(picture):
+    objects = [
+        Box((4, 4, 30, 40), "bird"),
+        Box((50, 4, 80, 40), "bird"),
+        Box((9, 9, 99, 99), "cow"),
+    ]
+    found = [Box((4, 4, 30, 40), "bird", 0.9, iou) for iou in (0.93, 0.49, 0.5, 0.0)]
+    text = picture(objects, found)
+    assert "bird ×2, cow" in text
+    assert "bird .93, bird .50, 2 elsewhere" in text
+    assert text.count('class="found"') == 2
+    assert text.count('class="found astray"') == 2
+    assert "2 elsewhere" in picture(objects, found[1::2])
+    assert "</b> nothing<" in picture(objects)
+    assert "bird .93, 2 more<" in picture(objects, found[:1] * 6).replace("bird .93, " * 3, "")
+    assert "no objects" in picture([])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 190), st.floats(0, 90), st.sampled_from(("bird", "motorbike", "a" * 40))
+        ),
+        max_size=12,
+    )
+)
+def test_names_in_pictures_do_not_cover_each_other(picture, places):
+    objects = [Box((x, y, x + 10, y + 10), label) for x, y, label in places]
+    names = names_in(picture(objects))
+    assert bool(names) == bool(objects)
+    for name, x, _, size in names:
+        assert x >= 0
+        assert x + LETTER * size * len(name) <= 200.1 or x == 0
+    for (a, xa, ya, size), (b, xb, yb, _) in combinations(names, 2):
+        right_a, right_b = (x + LETTER * size * len(n) for n, x in ((a, xa), (b, xb)))
+        assert right_a <= xb + 0.1 or right_b <= xa + 0.1 or abs(ya - yb) > size - 0.1
+
+
 def test_it_says_how_it_came_about(runs):
     page = comparison_page(runs)
     for fact in ("seed 0", "a note about the data", "torch 9.9", "IoU 123", "a device", "One seed"):
@@ -136,10 +202,18 @@ def test_it_says_how_it_came_about(runs):
 
 
 def test_seeds_as_a_table():
-    scores = [dict.fromkeys(("ap50", "ap75", "map", "map75_95"), value) for value in (0.5, 0.7)]
-    rows = [{"loss": "iou:3", "seed": seed, "scores": one} for seed, one in enumerate(scores)]
-    line = seeds_table({"rows": rows}).splitlines()[-1]
-    assert line.startswith("| α-IoU (α=3) | 2 | 60.00 (50.00 to 70.00) |")
+    def rows(loss, values):
+        scores = [dict.fromkeys(("ap50", "ap75", "map", "map75_95"), value) for value in values]
+        return [{"loss": loss, "seed": seed, "scores": one} for seed, one in enumerate(scores)]
+
+    alone = seeds_table({"rows": rows("iou:3", (0.5, 0.7))}).splitlines()
+    assert len(alone) == 3
+    assert alone[-1].startswith("| α-IoU (α=3) | 2 | 60.00 (50.00 to 70.00) |")
+    both = {"rows": [*rows("iou", (0.4, 0.5)), *rows("iou:3", (0.5, 0.7))]}
+    *_, first, second, change = seeds_table(both).splitlines()
+    assert first.startswith("| IoU | 2 | 45.00 (40.00 to 50.00) |")
+    assert second == alone[-1]
+    assert change.startswith("| – change |  | +33.33%° (+25.0 to +40.0) |")
 
 
 def test_it_depends_on_the_runs_alone(runs, tmp_path):

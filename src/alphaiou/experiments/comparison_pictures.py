@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from alphaiou.experiments.detection_pictures import FOUND, Box, Example
 from alphaiou.experiments.html import escape, series_class, tag
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from alphaiou.experiments.compare import ComparedRun
-    from alphaiou.experiments.detection_pictures import Box, Example
 
 MOST_NAMED = 4
+#: The width of a letter as a part of its height, with some room.
+LETTER = 0.62
 
 
 def examples_section(named: Mapping[str, ComparedRun]) -> str:
@@ -33,14 +36,21 @@ def examples_grid(named: Mapping[str, ComparedRun], mark: str) -> str:
         )
         for place in range(len(first.findings.examples))
     ]
-    least = first.findings.least_score
     note = (
-        f"The same images under each loss, spread evenly over the split; none was chosen by what "
-        f"was found. Dashed: the objects. In colour: detections of a score of at least {least:g}, "
-        "with their IoU."
+        "The same images under each loss, spread evenly over the split; none was chosen by what "
+        f"was found. {drawn_note(first.findings.least_score)}"
     )
     grid = tag("div", *rows, class_="examples", style=f"--columns: {len(named) + 1}")
     return tag("p", escape(note), class_="note") + grid
+
+
+def drawn_note(least: float) -> str:
+    """What is drawn in pictures of detections of a score of at least ``least``."""
+    return (
+        f"Dashed: the objects. In colour: detections of a score of at least {least:g}, with their "
+        f"IoU; dotted and counted as elsewhere are those that lie on no object of their class with "
+        f"an IoU of {_decimal(FOUND)}."
+    )
 
 
 def example_row(mark: str, by_loss: Mapping[str, Example], folder: Path) -> str:
@@ -57,19 +67,23 @@ def example_row(mark: str, by_loss: Mapping[str, Example], folder: Path) -> str:
     whole = {"width": width, "height": height, "id": mark}
     image = tag("image", href=f"data:image/png;base64,{picture}", **whole)
     objects = [*_outlines(example.objects, "object"), *_names(example)]
-    pictures = [_picture(example, [image, *objects], "there are", _count(example), "")]
+    pictures = [_picture(example, [image, *objects], "there are", _classes(example), "")]
     again = tag("use", href=f"#{mark}")
     for number, (name, own) in enumerate(by_loss.items()):
-        boxes = [*_outlines(own.objects, "object"), *_outlines(own.found, "found")]
+        boxes = _outlines(own.objects, "object")
+        for box in own.found:
+            boxes += _outlines([box], "found" if box.on_object else "found astray")
         pictures.append(
             _picture(example, [again, *boxes], name, _ious(own.found), series_class(number))
         )
     return tag("div", *pictures, class_="example")
 
 
-def _count(example: Example) -> str:
-    count = len(example.objects)
-    return f"{count} object{'s' * (count != 1)}"
+def _classes(example: Example) -> str:
+    """What is there: bird ×2, horse."""
+    counts = Counter(box.label for box in example.objects)
+    named = (f"{label} ×{count}" if count > 1 else label for label, count in counts.items())
+    return ", ".join(named) or "no objects"
 
 
 def _picture(example: Example, parts: Sequence[str], name: str, caption: str, look: str) -> str:
@@ -90,26 +104,35 @@ def _outlines(boxes: Sequence[Box], kind: str) -> list[str]:
 
 
 def _names(example: Example) -> list[str]:
-    """The class of each object, at its upper left corner."""
+    """The class of each object above its box, or at its foot; none where there is no room."""
     size = 0.06 * max(example.size)
-    return [
-        tag(
-            "text",
-            escape(box.label),
-            class_="name",
-            x=box.corners[0],
-            y=round(max(box.corners[1] - 0.25 * size, size), 2),
-            style=f"font-size: {size:.1f}px",
-        )
-        for box in example.objects
-    ]
+    drawn: dict[tuple[float, float, float], str] = {}
+    for box in example.objects:
+        left, top, _, bottom = box.corners
+        width = LETTER * size * len(box.label)
+        left = max(min(left, round(example.size[0] - width, 2)), 0)
+        lines = (max(top - 0.25 * size, size), bottom - 0.25 * size)
+        places = ((left, left + width, round(y, 2)) for y in lines)
+        free = next((p for p in places if not any(_meet(p, o, size) for o in drawn)), None)
+        if free is not None:
+            look = {"class_": "name", "style": f"font-size: {size:.1f}px"}
+            drawn[free] = tag("text", escape(box.label), x=left, y=free[2], **look)
+    return list(drawn.values())
+
+
+def _meet(one: tuple[float, float, float], other: tuple[float, float, float], size: float) -> bool:
+    """Whether two texts, each from left to right on a line, would be one on the other."""
+    return one[0] < other[1] and other[0] < one[1] and abs(one[2] - other[2]) < size
 
 
 def _ious(found: Sequence[Box]) -> str:
-    """The detections in words, the best first."""
-    named = [f"{box.label} {_decimal(box.iou)}" for box in found[:MOST_NAMED]]
-    if len(found) > MOST_NAMED:
-        named.append(f"{len(found) - MOST_NAMED} more")
+    """The detections in words, the surest first."""
+    sound = [box for box in found if box.on_object]
+    named = [f"{box.label} {_decimal(box.iou)}" for box in sound[:MOST_NAMED]]
+    if len(sound) > MOST_NAMED:
+        named.append(f"{len(sound) - MOST_NAMED} more")
+    if len(found) > len(sound):
+        named.append(f"{len(found) - len(sound)} elsewhere")
     return ", ".join(named) or "nothing"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ from alphaiou.experiments.html import (
     tag,
 )
 from alphaiou.experiments.markdown import markdown
+from alphaiou.experiments.paper_tables import change_text
 from alphaiou.experiments.score_tables import cell, column_title
+from alphaiou.experiments.statistics import paired_change
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import ComparisonRow, comparison_rows
 from alphaiou.training.record import loss_parts
@@ -105,16 +108,34 @@ def data_line(run: ComparedRun) -> str:
 def seeds_table(record: Mapping[str, Any]) -> str:
     """Several seeds of a comparison as Markdown: the mean of each score, lowest and highest.
 
+    Losses after the first have what they change, marked where the seeds do not decide.
+
     Args:
         record: ``rows`` of ``loss``, ``seed`` and ``scores``.
     """
+    by_loss: dict[str, dict[int, Mapping[str, float]]] = {}
+    for row in record["rows"]:
+        by_loss.setdefault(row["loss"], {})[row["seed"]] = row["scores"]
+    first, *_ = by_loss.values()
     lines = []
-    for loss in dict.fromkeys(row["loss"] for row in record["rows"]):
-        own = [row["scores"] for row in record["rows"] if row["loss"] == loss]
-        spread = [[scores[key] for scores in own] for key in SEED_SCORES]
-        cells = (f"{cell(np.mean(x))} ({cell(min(x))} to {cell(max(x))})" for x in spread)
-        lines.append([LossSpec.parse(loss).display_name, str(len(own)), *cells])
+    for loss, own in by_loss.items():
+        spread = [_by_seed(own, key) for key in SEED_SCORES]
+        means = [f"{cell(fmean(x.values()))} ({_range(x.values())})" for x in spread]
+        lines.append([LossSpec.parse(loss).display_name, str(len(own)), *means])
+        if own is not first:
+            changes = [
+                paired_change(_by_seed(own, key), _by_seed(first, key)) for key in SEED_SCORES
+            ]
+            lines.append(["– change", "", *map(change_text, changes)])
     return markdown(["loss", "seeds", *map(column_title, SEED_SCORES)], lines, left=1)
+
+
+def _by_seed(runs: Mapping[int, Mapping[str, float]], key: str) -> dict[int, float]:
+    return {seed: scores[key] for seed, scores in runs.items()}
+
+
+def _range(values: Collection[float]) -> str:
+    return f"{cell(min(values))} to {cell(max(values))}"
 
 
 def _number(value: float | None) -> float:

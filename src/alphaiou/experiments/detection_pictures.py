@@ -31,6 +31,8 @@ EXAMPLE_COUNT = 6
 #: A picture with more objects than this is too full to look at.
 MOST_OBJECTS = 8
 LONGEST_SIDE = 320  # of the pictures in the report, in pixels
+#: The IoU from which on an object counts as found.
+FOUND = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,11 @@ class Box:
     label: str
     score: float = 1.0
     iou: float = 1.0
+
+    @property
+    def on_object(self) -> bool:
+        """Whether it lies on an object of its class."""
+        return self.iou >= FOUND
 
 
 @dataclass(frozen=True)

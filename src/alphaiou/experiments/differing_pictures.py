@@ -17,6 +17,7 @@ from alphaiou.boxes import pairwise_iou
 from alphaiou.data.index import DetectionIndex
 from alphaiou.detectors import Detections
 from alphaiou.experiments.detection_pictures import (
+    FOUND,
     MOST_OBJECTS,
     Example,
     Looked,
@@ -30,8 +31,6 @@ from alphaiou.training.weights import WEIGHTS
 
 #: Images of each kind.
 SHOWN = 3
-#: The IoU from which on an object counts as found.
-FOUND = 0.5
 #: The kinds, and what is said of them with the names of the first and the second loss.
 KINDS = {
     "more": "{second} finds objects that {first} does not",

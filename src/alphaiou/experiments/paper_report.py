@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from alphaiou.experiments.comparison_pictures import example_row, examples_grid
+from alphaiou.experiments.comparison_pictures import drawn_note, example_row, examples_grid
 from alphaiou.experiments.differing_pictures import Differences, read_differences, said_of
 from alphaiou.experiments.grid import Grid
 from alphaiou.experiments.html import escape, tag
@@ -24,6 +24,7 @@ from alphaiou.experiments.paper_records import (
 )
 from alphaiou.experiments.paper_tables import Line, PaperTable, paper_table, table_lines
 from alphaiou.experiments.score_tables import column_title
+from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.training.checkpoint import write_whole
 
 PAGE = "report.html"
@@ -196,7 +197,7 @@ def _gallery(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path
 
 def _differing(differences: Differences, names: Mapping[str, str], folder: Path, mark: str) -> str:
     """The images of each kind; none is hidden, those where the second loss does worse neither."""
-    parts = []
+    parts = [tag("p", escape(drawn_note(SURE)), class_="note")]
     for kind, pairs in differences.items():
         rows = [
             example_row(
