@@ -149,7 +149,8 @@ class DetectionIndex:
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def __str__(self) -> str:
+        count = len(self.classes)
         return (
             f"{self.root} ({self.layout} layout, split {self.split}): {len(self):,} images, "
-            f"{self.num_boxes:,} boxes, {len(self.classes)} classes"
+            f"{self.num_boxes:,} boxes, {count} class{'es' * (count != 1)}"
         )

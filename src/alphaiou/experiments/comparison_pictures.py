@@ -70,9 +70,7 @@ def example_row(mark: str, by_loss: Mapping[str, Example], folder: Path) -> str:
     pictures = [_picture(example, [image, *objects], "there are", _classes(example), "")]
     again = tag("use", href=f"#{mark}")
     for number, (name, own) in enumerate(by_loss.items()):
-        boxes = _outlines(own.objects, "object")
-        for box in own.found:
-            boxes += _outlines([box], "found" if box.on_object else "found astray")
+        boxes = [*_outlines(own.objects, "object"), *_outlines(own.found, "found")]
         pictures.append(
             _picture(example, [again, *boxes], name, _ious(own.found), series_class(number))
         )
@@ -94,12 +92,13 @@ def _picture(example: Example, parts: Sequence[str], name: str, caption: str, lo
 
 
 def _outlines(boxes: Sequence[Box], kind: str) -> list[str]:
-    """Rectangles, each on a dark one so that it is seen on any ground."""
+    """Rectangles, each on a dark one so that it is seen on any ground; dotted where on nothing."""
     drawn = []
     for box in boxes:
         x1, y1, x2, y2 = box.corners
         place = {"x": x1, "y": y1, "width": round(x2 - x1, 2), "height": round(y2 - y1, 2)}
-        drawn += [tag("rect", class_=look, **place) for look in ("shade", kind)]
+        astray = "" if box.on_object else " astray"
+        drawn += [tag("rect", class_=look + astray, **place) for look in ("shade", kind)]
     return drawn
 
 
