@@ -20,7 +20,7 @@ from alphaiou.experiments.paper_tables import paper_table
 from alphaiou.experiments.score_tables import column_title
 from tests.paper.made import gain_grid, made_level, made_record, records_of, table1, write_runs
 
-GRID = replace(table1(), name="distribution", columns=tuple(FOUND))
+GRID = replace(table1(), name="distribution", found_shares=tuple(FOUND))
 VOC320 = paper_grids(quick_scale(Path("voc320")), (0, 1, 2))["distribution"]
 
 

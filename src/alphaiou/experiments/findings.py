@@ -107,7 +107,7 @@ def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Drawing
     name, cells = f"{DATA.name}_{grid.name}", drawn_scores(grid, records)
     if grid.searches:
         return {name: Drawing("exchange", cells)} if exchanges(cells) else {}
-    if grid.columns:
+    if grid.found_shares:
         return {name: Drawing("found", cells)} if found_lines(cells) else {}
     changing = change_sweeps(cells)
     return {
@@ -144,7 +144,7 @@ def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> lis
             continue
         found = _of_found_runs(grid, records)
         names = _names(found, records)
-        if names - seen or (names and grid.columns):
+        if names - seen or (names and grid.found_shares):
             chosen.append(found)
             seen = seen | names
     return chosen

@@ -39,7 +39,7 @@ class Grid:
         differs: What is not as in the paper, in sentences; printed with every result.
         place: Where the paper has it; empty for what it has not.
         pictures: Whether it needs what the detectors find, and not their scores alone.
-        columns: The shares of found objects that it compares in place of average precision.
+        found_shares: The shares of found objects that it compares in place of average precision.
         beside: Rows of another grid that its pictures show too, if they were run.
     """
 
@@ -50,7 +50,7 @@ class Grid:
     differs: tuple[str, ...] = ()
     place: str = ""
     pictures: bool = False
-    columns: tuple[str, ...] = ()
+    found_shares: tuple[str, ...] = ()
     beside: tuple[Cell, ...] = ()
 
     @property

@@ -137,7 +137,7 @@ def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]
             runs[name] = replace(
                 known,
                 pictures=known.pictures or grid.pictures,
-                columns=known.columns.union(grid.columns),
+                columns=known.columns.union(grid.found_shares),
             )
     return list(runs.values())
 

@@ -190,7 +190,7 @@ def distribution(scale: Scale) -> Grid:
         _on_voc(scale),
         place="figure of IoU distributions",
         differs=(meant,),
-        columns=tuple(FOUND),
+        found_shares=tuple(FOUND),
     )
 
 

@@ -30,7 +30,7 @@ def grid_charts(grid: Grid, cells: Mapping[str, CellRuns], drawn: Mapping[str, C
         cells: Its runs.
         drawn: These, and those of other grids that belong to its pictures.
     """
-    if grid.columns:
+    if grid.found_shares:
         charts = _found(cells)
     elif grid.searches:
         charts = _exchanges(cells)

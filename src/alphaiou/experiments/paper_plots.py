@@ -53,7 +53,7 @@ def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Callabl
         drawings[sweep.name] = partial(sweep_figure, drawn, sweep)
     for sweep in change_sweeps(drawn):
         drawings[f"{sweep.name}-change"] = partial(change_figure, drawn, sweep)
-    if (grid.pictures or grid.columns) and found_lines(cells):
+    if (grid.pictures or grid.found_shares) and found_lines(cells):
         drawings["ious"] = partial(found_figure, cells)
     return drawings
 

@@ -111,7 +111,7 @@ def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellR
         found = {seed: _answer(replace(cell.recipe, seed=seed), known) for seed in grid.seeds}
         runs = {seed: record for seed, record in found.items() if record is not None}
         missing = tuple(seed for seed, record in found.items() if record is None)
-        cells[cell.label] = CellRuns(cell, runs, missing).with_scores(grid.columns)
+        cells[cell.label] = CellRuns(cell, runs, missing).with_scores(grid.found_shares)
     return cells
 
 

@@ -145,7 +145,7 @@ def _section(
         _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
         grid_charts(grid, cells, drawn_scores(grid, records)),
-        "" if grid.columns else _gallery(grid, cells, paths),
+        "" if grid.found_shares else _gallery(grid, cells, paths),
         recipes_of(grid),
         id=grid.name,
     )

@@ -111,7 +111,7 @@ def paper_table(
             all that are published.
     """
     found = grid_scores(grid, records)
-    shown = tuple(columns) or grid.columns or _columns(grid.cells)
+    shown = tuple(columns) or grid.found_shares or _columns(grid.cells)
     if grid.searches:
         found, shown = against_best(found), tuple(columns) or SEARCHED
     rows = tuple(table_row(found, label, shown) for label in found)
@@ -239,7 +239,7 @@ def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]
 
 def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
     """How many seeds, what the marks mean, what is missing, what differs from the paper."""
-    notes = [seeds_note(rows, "Shares of the objects" if grid.columns else AP)]
+    notes = [seeds_note(rows, "Shares of the objects" if grid.found_shares else AP)]
     if grid.searches and any(row.changes for row in rows):
         notes[0] += " All rows but the first are changes against it."
     if any(row.changes for row in rows):
