@@ -86,7 +86,7 @@ def paper_page(
 def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, CellRuns]]]) -> Grid | None:
     """The first grid that says all of a later one; none where there is no such grid."""
     own = {record["name"] for record in _runs(shown[place][1])}
-    if shown[place][0].columns:
+    if shown[place][0].found_shares:
         return None
     for grid, cells in shown[:place]:
         if own <= {record["name"] for record in _runs(cells)}:
