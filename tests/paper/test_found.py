@@ -113,6 +113,7 @@ def test_the_page_shows_it_though_its_runs_are_those_of_another_table(tmp_path):
     )
     assert changes == {"α-IoU (α=3)": shares["α-IoU (α=3)"]}, "the colour that it has above"
     assert len(set(shares.values())) == 2
+    assert "Its runs so far are all among" not in paper_page([GRID, table1()], records, paths)
     folder = write_runs(records, tmp_path / "seen", pictures=True)
     both = paper_page([table1(), GRID], records, record_paths([folder]))
     assert both.count("<summary>Pictures</summary>") == 1, "which the other table has"

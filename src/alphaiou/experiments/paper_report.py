@@ -85,11 +85,11 @@ def paper_page(
 
 def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, CellRuns]]]) -> Grid | None:
     """The first grid that says all of a later one; none where there is no such grid."""
-    own = {record["name"] for record in _runs(shown[place][1])}
-    if shown[place][0].found_shares:
-        return None
+    later, its_cells = shown[place]
+    own = {record["name"] for record in _runs(its_cells)}
     for grid, cells in shown[:place]:
-        if own <= {record["name"] for record in _runs(cells)}:
+        same_scores = grid.found_shares == later.found_shares
+        if same_scores and own <= {record["name"] for record in _runs(cells)}:
             return grid
     return None
 
