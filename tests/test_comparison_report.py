@@ -174,6 +174,13 @@ def test_pictures_tell_what_lies_on_objects_and_what_does_not(picture):
     assert "no objects" in picture([])
 
 
+def test_a_name_without_room_above_is_at_the_foot_of_its_box_or_not_there(picture):
+    same = Box((20, 30, 60, 80), "bird")
+    (_, _, above, _), (_, x, foot, size) = names_in(picture([same] * 3))
+    assert above == pytest.approx(30 - 0.25 * size)
+    assert (x, foot) == (20, pytest.approx(80 - 0.25 * size))
+
+
 @given(
     st.lists(
         st.tuples(

@@ -199,6 +199,13 @@ class TestObjects:
         assert (counts == 0).sum() > 10
         assert (counts >= 6).sum() > 100
 
+    def test_it_counts_its_classes(self):
+        discs, plain = (
+            str(shapes_index("val", size=64, length=9, level=level)) for level in ("discs", "plain")
+        )
+        assert discs.endswith(" boxes, 1 class")
+        assert plain.endswith(" boxes, 4 classes")
+
     def test_the_plain_level_has_few_large_ones_of_four_classes(self):
         plain = shapes_index("val", size=128, length=300, level="plain")
         assert plain.classes == ("disc", "triangle", "star", "cross")

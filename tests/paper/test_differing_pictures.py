@@ -106,4 +106,5 @@ def test_the_page_shows_what_was_kept(compared, tmp_path):
     page = paper_page([grid], load_records([tmp_path]), record_paths([tmp_path]))
     assert "Pictures where IoU and α-IoU (α=3) differ" in page
     assert "α-IoU (α=3) finds objects that IoU does not" in page
+    assert "dotted and counted as elsewhere" in page
     assert page.count("data:image/png") == 4

@@ -23,6 +23,7 @@ from alphaiou.experiments.html import (
     tag,
 )
 from alphaiou.experiments.markdown import markdown
+from alphaiou.experiments.paper_records import as_number
 from alphaiou.experiments.paper_tables import change_text
 from alphaiou.experiments.score_tables import cell, column_title
 from alphaiou.experiments.statistics import paired_change
@@ -85,7 +86,7 @@ def score_rows(named: Mapping[str, ComparedRun], columns: Sequence[str]) -> list
     A change from next to nothing would be a large number that says nothing: it is NaN too.
     """
     scores = {
-        name: {key: _number(run.record["scores"][key]) for key in columns}
+        name: {key: as_number(run.record["scores"][key]) for key in columns}
         for name, run in named.items()
     }
     rows = comparison_rows(scores, columns)
@@ -136,10 +137,6 @@ def _by_seed(runs: Mapping[int, Mapping[str, float]], key: str) -> dict[int, flo
 
 def _range(values: Collection[float]) -> str:
     return f"{cell(min(values))} to {cell(max(values))}"
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _head(named: Mapping[str, ComparedRun]) -> str:

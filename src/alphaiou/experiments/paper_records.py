@@ -77,7 +77,7 @@ class CellRuns:
 
     def scores(self, column: str) -> dict[int, float]:
         """A score by seed; NaN where nothing defines it."""
-        return {seed: _number(run["scores"].get(column)) for seed, run in self.runs.items()}
+        return {seed: as_number(run["scores"].get(column)) for seed, run in self.runs.items()}
 
     def with_scores(self, columns: Iterable[str]) -> CellRuns:
         """The same without the runs whose records do not have some scores; these are missing."""
@@ -200,5 +200,6 @@ def read_record(path: Path) -> RunRecord:
     return record
 
 
-def _number(value: float | None) -> float:
+def as_number(value: float | None) -> float:
+    """A score of a record; NaN where nothing defines it."""
     return float("nan") if value is None else float(value)

@@ -7,7 +7,7 @@ runs of the same recipe with the same seed drift apart, and how far is part of w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
@@ -15,7 +15,7 @@ from alphaiou.experiments.bench.record import Record
 from alphaiou.experiments.comparable import plain_runs
 from alphaiou.experiments.markdown import markdown
 from alphaiou.experiments.paper_exports import markdown_lines
-from alphaiou.experiments.paper_records import CellRuns, RunRecord
+from alphaiou.experiments.paper_records import CellRuns, RunRecord, as_number
 from alphaiou.experiments.paper_tables import PaperTable, TableRow, table_row
 from alphaiou.experiments.run_tables import NOTHING
 from alphaiou.experiments.score_tables import cell, column_title
@@ -87,14 +87,17 @@ def repeats_table(record: Record, *, detector: str, epochs: int) -> str:
 def seed_scatter(found: Repeats, column: str) -> float:
     """The standard deviation of a score between runs of the same recipe with the same seed."""
     pairs = zip(_scores(found.first, column), _scores(found.again, column), strict=True)
-    # Two values have the variance (a - b)² / 2.
-    return math.sqrt(fmean((b - a) ** 2 / 2 for x, y in pairs for a, b in zip(x, y, strict=True)))
+    return _scatter(two for rows in pairs for two in zip(*rows, strict=True))
 
 
 def other_seed_scatter(found: Repeats, column: str) -> float:
     """The same between runs of the same recipe with different seeds; NaN where none has two."""
-    rows = [*_scores(found.first, column), *_scores(found.again, column)]
-    variances = [variance(values) for values in rows if len(values) > 1]
+    return _scatter([*_scores(found.first, column), *_scores(found.again, column)])
+
+
+def _scatter(groups: Iterable[Sequence[float]]) -> float:
+    """The standard deviation within groups, those of one value left out."""
+    variances = [variance(values) for values in groups if len(values) > 1]
     return math.sqrt(fmean(variances)) if variances else math.nan
 
 
@@ -118,12 +121,9 @@ def _changes(found: Repeats) -> tuple[TableRow, ...]:
 
 
 def _mean(*runs: RunRecord) -> RunRecord:
+    """A record with the means of the scores that all have."""
     shared = set.intersection(*(set(run["scores"]) for run in runs))
-    scores = {name: _mean_score([run["scores"][name] for run in runs]) for name in sorted(shared)}
+    scores = {
+        name: fmean(as_number(run["scores"][name]) for run in runs) for name in sorted(shared)
+    }
     return {**runs[0], "scores": scores}
-
-
-def _mean_score(values: Sequence[float | None]) -> float | None:
-    """None where a run has none, as in records."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if len(known) == len(values) else None
