@@ -11,8 +11,8 @@ import time
 
 import torch
 
-from alphaiou.data.augment import Augmentation, augment, sample_augmentation
-from alphaiou.data.cache import ImageCache
+from alphaiou.data.pipeline.augment import Augmentation, augment, sample_augmentation
+from alphaiou.data.pipeline.cache import ImageCache
 
 MOST_BOXES = 56  # what VOC needs
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from alphaiou.experiments.bench.record import surroundings, write_record
-from alphaiou.experiments.compare import CompareSettings, compare_recipes, run_comparison
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.fit import Execution
+from alphaiou.study.compare import CompareSettings, compare_recipes, run_comparison
+from alphaiou.training.loop import Execution
+from benchmarks.record import surroundings, write_record
 
 LOSSES = ("iou", "iou:3")
 SEEDS = range(5)

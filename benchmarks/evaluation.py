@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from alphaiou.experiments.bench.record import surroundings, write_record
 from alphaiou.metrics import DetectionScores, detection_ious
+from benchmarks.record import surroundings, write_record
 
 IMAGES, TARGETS, DETECTIONS, CLASSES, BATCH, REPEATS = 5000, 3, 50, 80, 64, 9
 OUT = Path(__file__).with_name("evaluation-cpu.json")

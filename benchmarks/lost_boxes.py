@@ -6,7 +6,7 @@
 import torch
 
 from alphaiou import alpha_iou_loss, box_iou
-from alphaiou.losses.simulate import CENTER, MIN_SIDE, SimulationSettings, anchor_points, cases_at
+from alphaiou.simulate import CENTER, MIN_SIDE, SimulationSettings, anchor_points, cases_at
 
 NEAR = 0.5
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.index import DetectionIndex
-from alphaiou.data.layouts import load_dataset
 from alphaiou.data.noise import PAPER_IOU, CleanIoU, clean_iou, perturb_index
-from alphaiou.experiments.bench.record import surroundings, write_record
+from benchmarks.record import surroundings, write_record
 
 ADOPTED = "size cut to the image, then centre moved inside"
 Boxes = np.ndarray  # centre and sides, in shares of the image

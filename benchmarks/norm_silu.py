@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 from torch import nn
-
-from alphaiou.detectors import norm_silu_kernel
-from alphaiou.detectors.norm_silu import norm_silu
-from alphaiou.training.record import device_name, versions
 from training import graphed, milliseconds
+
+from alphaiou.detectors.ops.kernels import norm_silu as norm_silu_kernel
+from alphaiou.detectors.ops.norm_silu import norm_silu
+from alphaiou.training.record import device_name, versions
 
 SIDES = (160, 80, 80, 40, 40, 20, 20, 10, 10)
 CHANNELS = (32, 64, 32, 128, 64, 256, 128, 512, 256)

@@ -10,7 +10,7 @@ import triton
 from torchvision.ops import complete_box_iou_loss
 
 from alphaiou import alpha_iou_loss
-from alphaiou.losses import triton_kernel
+from alphaiou.losses.kernels import triton as triton_kernel
 
 PAIRS = 1024
 ROUNDS = 7

@@ -8,7 +8,7 @@ import time
 
 from PIL import Image, ImageDraw
 
-from alphaiou.data.shapes import shapes_index
+from alphaiou.data.shapes.dataset import shapes_index
 
 
 def measure() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from alphaiou.data.cache import ImageCache
+from alphaiou.data.pipeline.cache import ImageCache
 from alphaiou.detectors import build_detector
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.training.batches import CachedBatches

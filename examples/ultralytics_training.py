@@ -6,7 +6,7 @@ import yaml
 from ultralytics import YOLO
 
 from alphaiou import load_dataset
-from alphaiou.data.yolo import write_yolo
+from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.integrations.ultralytics import use_box_loss
 
 # Drawn images in the layout of Ultralytics; with a data set of your own, its data.yaml.

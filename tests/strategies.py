@@ -7,7 +7,7 @@ strategy is built.
 import torch
 from torch import Tensor
 
-from alphaiou.experiments.adversarial import FAMILIES, Boxes, adversarial_pairs
+from benchmarks.adversarial import FAMILIES, Boxes, adversarial_pairs
 
 __all__ = [
     "DTYPES",

@@ -5,7 +5,8 @@ import struct
 import pytest
 import torch
 
-from alphaiou.experiments.curves import (
+from alphaiou._figures import alpha_colours
+from alphaiou.curves import (
     OFF_THE_AXIS,
     QUANTITIES,
     compute_curves,
@@ -14,7 +15,6 @@ from alphaiou.experiments.curves import (
     save_figures,
     write_csv,
 )
-from alphaiou.experiments.style import alpha_colours
 
 ALPHAS = (3.0, 0.5, 1.0, 2.0)
 

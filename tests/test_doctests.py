@@ -28,7 +28,8 @@ MODULES = sorted(
     if not module.name.endswith("__main__")
 )
 # Triton's own dialect: importing it needs Triton, and it has no examples.
-for kernel in ("losses.triton_kernel", "detectors.nms_kernel", "detectors.assignment_kernel"):
+KERNELS = "losses.kernels.triton", "detectors.ops.kernels.nms", "detectors.ops.kernels.assignment"
+for kernel in KERNELS:
     MODULES.remove(f"alphaiou.{kernel}")
 # Frameworks that change other packages as they are imported: in a process of their own.
 ALONE = [f"alphaiou.integrations.{name}" for name in ("mmengine", "rfdetr", "ultralytics")]

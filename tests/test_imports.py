@@ -112,7 +112,6 @@ def test_the_core_needs_torch_and_jaxtyping_alone():
     out = run(
         """
         import alphaiou, alphaiou.losses, alphaiou.boxes, alphaiou.properties
-        import alphaiou.losses.simulate
         import torch
         boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0]], requires_grad=True)
         target = torch.tensor([[1.0, 0.0, 3.0, 2.0]])

@@ -36,16 +36,24 @@ def calls():
     import torch
 
     import alphaiou
-    from alphaiou import AlphaIoULoss, AlphaSchedule, Terms, Wise, alpha_iou_loss, properties
-    from alphaiou.losses import modifiers, simulate, terms
+    from alphaiou import (
+        AlphaIoULoss,
+        AlphaSchedule,
+        Terms,
+        Wise,
+        alpha_iou_loss,
+        properties,
+        simulate,
+    )
+    from alphaiou.losses import kinds, modifiers
 
     torch.manual_seed(0)
     pred, target = (boxes + torch.tensor([0.0, 0, 1, 1]) for boxes in torch.rand(2, 6, 4))
     loss = partial(alpha_iou_loss, pred, target)
-    kinds = {kind: partial(loss, kind=kind) for kind in alphaiou.KINDS}
-    kinds |= {
-        "piou 2": partial(loss, kind=partial(terms.piou, version=2)),
-        "mpdiou in image": partial(loss, kind=partial(terms.mpdiou, image_size=(640.0, 480.0))),
+    every_kind = {kind: partial(loss, kind=kind) for kind in alphaiou.KINDS}
+    every_kind |= {
+        "piou 2": partial(loss, kind=partial(kinds.piou, version=2)),
+        "mpdiou in image": partial(loss, kind=partial(kinds.mpdiou, image_size=(640.0, 480.0))),
         "own": partial(loss, kind=lambda pair: Terms(pair.iou, (pair.hull_gap(),))),
     }
     modified = {name: partial(loss, kind="ciou", modifiers=(name,)) for name in alphaiou.MODIFIERS}
@@ -106,7 +114,7 @@ def calls():
     in_cxcywh = partial(alpha_iou_loss, box_format="cxcywh")
     descent = partial(simulate.simulate, in_cxcywh, settings, points_per_chunk=2)
     return {
-        **kinds,
+        **every_kind,
         **{f"modifier {name}": call for name, call in modified.items()},
         **optional,
         **shaped,
@@ -122,12 +130,13 @@ def data_calls():
     """The same over data sets: readers and writers of every layout, noise, stats, pixels."""
     import torch
 
-    from alphaiou.data import cache, noise, stats
-    from alphaiou.data.augment import Augmentation, augment, sample_augmentation
+    from alphaiou.data import noise, stats
     from alphaiou.data.derived import write_index
+    from alphaiou.data.formats.layouts import load_dataset
     from alphaiou.data.images import decode_image
-    from alphaiou.data.layouts import load_dataset
-    from alphaiou.data.shapes import shapes_dataset
+    from alphaiou.data.pipeline import cache
+    from alphaiou.data.pipeline.augment import Augmentation, augment, sample_augmentation
+    from alphaiou.data.shapes.dataset import shapes_dataset
     from alphaiou.data.subset import subset_index
 
     dataset = shapes_dataset("val", size=64, length=6)
@@ -169,11 +178,11 @@ def detection_calls():
     import torch
 
     from alphaiou import AlphaIoULoss
-    from alphaiou.data.shapes import shapes_dataset
+    from alphaiou.data.shapes.dataset import shapes_dataset
     from alphaiou.detectors import build_detector
-    from alphaiou.detectors.anchors import best_possible_recall, fit_anchors
-    from alphaiou.detectors.detr import detr
-    from alphaiou.detectors.faster_rcnn import faster_rcnn
+    from alphaiou.detectors.detr.network import detr
+    from alphaiou.detectors.faster_rcnn.network import faster_rcnn
+    from alphaiou.detectors.yolov5.anchors import best_possible_recall, fit_anchors
     from alphaiou.metrics import RULES, DetectionScores, counts_above, detection_ious
 
     dataset = shapes_dataset("val", size=64, length=4)
@@ -291,7 +300,7 @@ def outcomes(tmp_path_factory):
 def test_every_module_with_shapes_is_hooked():
     hooked = set(hooked_modules())
     assert {f"alphaiou.{name}" for name in ("boxes", "numerics", "properties")} <= hooked
-    assert "alphaiou.losses.formula" in hooked
+    assert "alphaiou.losses.functional" in hooked
     for path in (ROOT / "src/alphaiou").rglob("*.py"):
         if "jaxtyping" in path.read_text(encoding="utf-8"):
             module = path.relative_to(ROOT / "src").with_suffix("")

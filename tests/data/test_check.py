@@ -8,7 +8,7 @@ from PIL import Image
 from alphaiou.cli.data.check import DataCheck, run_data_check
 from alphaiou.data.check import check_dataset
 from alphaiou.data.problems import DataError
-from tests.data import test_voc, test_yolo
+from tests.data.formats import test_voc, test_yolo
 
 SHARED = Path(__file__).parents[3] / "shared/data"
 CAT = test_voc.box_xml("cat", 1, 1, 9, 9)
@@ -151,7 +151,7 @@ def test_findings_are_not_logged_as_well(voc, caplog):
 def test_every_kind_is_documented():
     root = Path(__file__).parents[2]
     named = r'"((?:box|class|image|label|xml|json|yaml|line|field|id|split)-[a-z-]+)"'
-    sources = (root / "src/alphaiou/data").glob("*.py")
+    sources = (root / "src/alphaiou/data").rglob("*.py")
     kinds = {kind for path in sources for kind in re.findall(named, path.read_text())}
     page = (root / "docs/data.md").read_text()
     table = page.partition("| kind |")[2].partition("\n\n")[0]

@@ -9,9 +9,9 @@ import yaml
 from pycocotools.coco import COCO
 
 from alphaiou.data.convert import convert_splits, lost_in
-from alphaiou.data.layouts import load_dataset
+from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.problems import DataError
-from alphaiou.data.shapes import shapes_index
+from alphaiou.data.shapes.dataset import shapes_index
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
 LAYOUTS = ("voc", "coco", "yolo")

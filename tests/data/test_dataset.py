@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from alphaiou.data.coco import read_coco
 from alphaiou.data.dataset import DetectionDataset, collate
-from alphaiou.data.image_files import FolderImages, TarImages
+from alphaiou.data.formats.coco import read_coco
+from alphaiou.data.formats.files import FolderImages, TarImages
 from alphaiou.data.problems import DataError
 
 SIZES = [(12, 8), (9, 11), (10, 10)]

@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 from pycocotools.cocoeval import Params
 
+from alphaiou._figures import save_figure
+from alphaiou.data.figures import noise_figure, save_stats_figures
 from alphaiou.data.noise import perturb_index
 from alphaiou.data.stats import SizeCounts, centre_map, dataset_stats
-from alphaiou.experiments.data_figures import noise_figure, save_stats_figures
-from alphaiou.experiments.style import save_figure
 from tests.data.made_index import made_index, random_index
 
 

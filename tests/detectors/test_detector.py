@@ -5,8 +5,8 @@ import torch
 
 from alphaiou import AlphaIoULoss
 from alphaiou.detectors import DETECTORS, PostProcess, build_detector
-from alphaiou.detectors.contract import batch_images, batch_targets
-from alphaiou.detectors.yolov5 import ANCHORS
+from alphaiou.detectors.base import batch_images, batch_targets
+from alphaiou.detectors.yolov5.network import ANCHORS
 
 
 def target(*boxes, label=0):

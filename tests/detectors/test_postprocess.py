@@ -4,8 +4,8 @@ import pytest
 import torch
 from torchvision.ops import batched_nms, clip_boxes_to_image
 
-from alphaiou.detectors import postprocess
-from alphaiou.detectors.postprocess import PostProcess
+from alphaiou.detectors import base
+from alphaiou.detectors.base import PostProcess
 
 
 def random_predictions(batch=5, count=150, classes=6, seed=0):
@@ -36,7 +36,7 @@ def reference(boxes, scores, settings, size):
     ],
 )
 def test_is_that_of_each_image_alone(settings, first, monkeypatch):
-    monkeypatch.setattr(postprocess, "FIRST_CANDIDATES", first)
+    monkeypatch.setattr(base, "FIRST_CANDIDATES", first)
     boxes, scores = random_predictions()
     scores[2] = 0.0  # an image without candidates among the others
     sizes = [(150, 200)] * 5

@@ -9,7 +9,7 @@ import torch
 from alphaiou import KINDS, alpha_iou_loss, properties
 from alphaiou.boxes import convert_boxes
 from alphaiou.explorer.page import ARITHMETIC, scripts
-from alphaiou.losses.simulate import MIN_SIDE, SimulationSettings, cases_at, descend
+from alphaiou.simulate import MIN_SIDE, SimulationSettings, cases_at, descend
 
 PAIRS = 1000
 FORMATS = ("xyxy", "cxcywh")

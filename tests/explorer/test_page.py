@@ -11,8 +11,8 @@ import torch
 from alphaiou import KINDS, alpha_iou_loss
 from alphaiou.explorer import explorer_page
 from alphaiou.explorer.page import part
-from alphaiou.explorer.results import SCORES
 from alphaiou.losses.spec import DISPLAY_NAMES
+from tools.explorer_results import SCORES
 
 TABS = ("boxes", "curves", "simulation", "results")
 SIZES = [(1200, False), (1200, True), (375, False), (375, True)]

@@ -10,7 +10,7 @@ from torch.nn.functional import interpolate
 from alphaiou import AlphaIoULoss, convert_boxes, load_dataset
 
 pytest.importorskip("rfdetr", reason="RF-DETR is not installed: pip install 'rfdetr>=1.11'")
-from alphaiou.integrations.rewiring import UnsupportedVersionError
+from alphaiou.integrations._patching import UnsupportedVersionError
 from alphaiou.integrations.rfdetr import NAME, restore_box_loss, use_box_loss
 
 # isort: split

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from alphaiou import AlphaIoULoss, alpha_iou_loss, convert_boxes, load_dataset
-from alphaiou.data.yolo import write_yolo
+from alphaiou.data.formats.yolo import write_yolo
 
 # Read when the package is imported: settings of its own, and nothing from the network.
 os.environ |= {
@@ -38,7 +38,7 @@ from ultralytics.utils import loss as yolo_loss
 from ultralytics.utils import tal
 from ultralytics.utils.metrics import Metric, ap_per_class, bbox_iou
 
-from alphaiou.integrations.rewiring import UnsupportedVersionError
+from alphaiou.integrations._patching import UnsupportedVersionError
 from alphaiou.integrations.ultralytics import NAMES, restore_box_loss, use_box_loss
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "ultralytics_voc320.py"

@@ -5,15 +5,15 @@ import types
 import pytest
 import torch
 
-from alphaiou.integrations.box_loss import PairLoss
-from alphaiou.integrations.handle import Change
-from alphaiou.integrations.process_wide import (
+from alphaiou.integrations._patching import (
+    Change,
+    PairLoss,
     Similarity,
+    UnsupportedVersionError,
     check_name,
     install_process_wide,
     restore_names,
 )
-from alphaiou.integrations.rewiring import UnsupportedVersionError
 
 SOURCE = """
 def similarity(pred, target):

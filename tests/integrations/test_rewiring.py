@@ -7,8 +7,15 @@ import textwrap
 import pytest
 import torch
 
-from alphaiou.integrations.handle import Change, Replacement, install, restore_box_loss
-from alphaiou.integrations.rewiring import Rewired, UnsupportedVersionError, rewired
+from alphaiou.integrations._patching import (
+    Change,
+    Replacement,
+    Rewired,
+    UnsupportedVersionError,
+    install,
+    restore_box_loss,
+    rewired,
+)
 
 FACTOR = 2
 

@@ -12,7 +12,7 @@ from torchvision.models.detection.retinanet import RetinaNetRegressionHead
 from torchvision.models.detection.ssd import SSD
 
 from alphaiou import AlphaIoULoss, AlphaSchedule
-from alphaiou.integrations.rewiring import UnsupportedVersionError
+from alphaiou.integrations._patching import UnsupportedVersionError
 from alphaiou.integrations.torchvision import restore_box_loss, use_box_loss
 from tests import oracle
 from tests.integrations.torchvision_models import FAMILY, Backbone, batch, build

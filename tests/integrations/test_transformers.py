@@ -13,7 +13,7 @@ from transformers.loss import loss_for_object_detection as detr_loss
 from transformers.loss.loss_utils import LOSS_MAPPING
 
 from alphaiou import AlphaIoULoss, AlphaSchedule
-from alphaiou.integrations.rewiring import UnsupportedVersionError
+from alphaiou.integrations._patching import UnsupportedVersionError
 from alphaiou.integrations.transformers import restore_box_loss, use_box_loss
 from tests import oracle
 from tests.integrations.detr_family import CLASSES, MEMBERS, batch, build

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, NamedTuple
 
-from alphaiou.losses import modifiers, terms
+from alphaiou.losses import kinds, modifiers
 from tests import oracle
 
 
@@ -28,7 +28,7 @@ _VARIANTS = {
     "biou_beta": ("biou", {"beta": 0.5}),
 }
 KINDS = {name: Twin(name, getattr(oracle, name)) for name in NAMES} | {
-    label: Twin(partial(getattr(terms, name), **options), partial(getattr(oracle, name), **options))
+    label: Twin(partial(getattr(kinds, name), **options), partial(getattr(oracle, name), **options))
     for label, (name, options) in _VARIANTS.items()
 }
 IN_PIXELS = {"nwd", "nwd_constant", "mpdiou_image"}

@@ -7,10 +7,10 @@ import torch
 
 import alphaiou
 from alphaiou import alpha_iou_loss
-from alphaiou.losses import fused
-from alphaiou.losses.analytic import pair_loss
-from tests.fused.cases import hull_sides
+from alphaiou.losses.kernels import fused
+from alphaiou.losses.kernels.analytic import pair_loss
 from tests.losses.catalogue import KINDS
+from tests.losses.kernels.cases import hull_sides
 from tests.strategies import FAMILIES, FORMATS, encode, generic_pairs
 
 KERNELS = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
-from alphaiou.losses import modifiers, terms
+from alphaiou.losses import kinds, modifiers
 from tests.losses.catalogue import NAMES
 from tests.strategies import FORMATS
 
@@ -145,14 +145,14 @@ def test_wrong_schedule():
 
 
 WRONG_PARAMETERS = [
-    ("kind", partial(terms.mpdiou, image_size=(0, 0)), ("image_size", "(0, 0)")),
-    ("kind", partial(terms.mpdiou, image_size=(-1, 640)), ("image_size", "(-1, 640)")),
-    ("kind", partial(terms.nwd, constant=0.0), ("constant", "0.0")),
-    ("kind", partial(terms.nwd, constant=-1.0), ("constant", "-1.0")),
-    ("kind", partial(terms.piou, version=3), ("version", "3", "1", "2")),
-    ("kind", partial(terms.biou, beta=0.0), ("beta", "0.0")),
-    ("kind", partial(terms.biou, beta=-0.5), ("beta", "-0.5")),
-    ("kind", partial(terms.shape_iou, scale=-1.0), ("scale", "-1.0")),
+    ("kind", partial(kinds.mpdiou, image_size=(0, 0)), ("image_size", "(0, 0)")),
+    ("kind", partial(kinds.mpdiou, image_size=(-1, 640)), ("image_size", "(-1, 640)")),
+    ("kind", partial(kinds.nwd, constant=0.0), ("constant", "0.0")),
+    ("kind", partial(kinds.nwd, constant=-1.0), ("constant", "-1.0")),
+    ("kind", partial(kinds.piou, version=3), ("version", "3", "1", "2")),
+    ("kind", partial(kinds.biou, beta=0.0), ("beta", "0.0")),
+    ("kind", partial(kinds.biou, beta=-0.5), ("beta", "-0.5")),
+    ("kind", partial(kinds.shape_iou, scale=-1.0), ("scale", "-1.0")),
     ("modifier", partial(modifiers.inner, ratio=0.0), ("ratio", "0.0")),
     ("modifier", partial(modifiers.inner, ratio=-1.0), ("ratio", "-1.0")),
     ("modifier", partial(modifiers.focaler, lower=0.5, upper=0.5), ("lower", "upper", "0.5")),

@@ -1,8 +1,8 @@
 """The fused backend: Triton's kernel in its interpreter, and the CPU's own through inductor.
 
-The kernel's tests are in `tests/fused`; on a machine with CUDA they run there as they are:
+The kernel's tests are in `tests/losses/kernels`; on a machine with CUDA they run there as they are:
 
-    python -m pytest tests/fused -o addopts=
+    python -m pytest tests/losses/kernels -o addopts=
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.fused.cases import check, loss_and_gradient
+from tests.losses.kernels.cases import check, loss_and_gradient
 from tests.strategies import encode, generic_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 def test_kernel_in_the_interpreter():
     """Triton reads TRITON_INTERPRET when it is imported: hence a process of its own."""
-    command = [sys.executable, "-m", "pytest", "tests/fused", "-q", "-o", "addopts="]
+    command = [sys.executable, "-m", "pytest", "tests/losses/kernels", "-q", "-o", "addopts="]
     command += ["-p", "no:xdist", "-p", "no:cacheprovider"]
     # The interpreter is numpy, which warns of log2(0) and the like; kernels do not.
     command += ["-W", "ignore::RuntimeWarning"]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
-from alphaiou.losses import modifiers
+from alphaiou.losses import kinds, modifiers
 from tests import oracle
 from tests.losses.catalogue import CHAINS, IN_PIXELS, KINDS, NAMES
 from tests.strategies import DTYPES, FORMATS, adversarial_pairs, encode, generic_pairs
@@ -402,12 +402,11 @@ def test_rectified_is_a_sum_of_powers():
 
 def test_a_custom_kind_is_a_function_of_the_geometry():
     """The shipped kinds are such functions: by name and by themselves they are the same loss."""
-    from alphaiou.losses import terms
 
     pairs = generic_pairs(8, seed=24)
     for kind in NAMES:
         by_name = alpha_iou_loss(*pairs, kind=kind, alpha=2.0)
-        assert torch.equal(alpha_iou_loss(*pairs, kind=getattr(terms, kind), alpha=2.0), by_name)
+        assert torch.equal(alpha_iou_loss(*pairs, kind=getattr(kinds, kind), alpha=2.0), by_name)
 
 
 # --- caps ----------------------------------------------------------------------------------------

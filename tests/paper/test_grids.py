@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from alphaiou.data.problems import DataError
-from alphaiou.experiments.paper import paper_grids
-from alphaiou.experiments.paper_scales import Scale, paper_scale, quick_scale
-from alphaiou.experiments.published import (
+from alphaiou.metrics import relative_improvement
+from alphaiou.paper.grids import paper_grids
+from alphaiou.paper.published import (
     ALL_COLUMNS,
     PENALTY_POWERS,
     SMALL_SETS,
@@ -18,7 +18,7 @@ from alphaiou.experiments.published import (
     TABLE_2_REPORTED,
     TABLE_3,
 )
-from alphaiou.metrics import relative_improvement
+from alphaiou.paper.scales import Scale, paper_scale, quick_scale
 from alphaiou.training.recipe import AUTO, recipe_hash
 
 ROOT = Path(__file__).parents[2]

@@ -15,13 +15,13 @@ import lightning.fabric  # noqa: F401 - here, so that the server has it
 import numpy as np
 import torch
 
-from alphaiou.data.augment import Augmentation
-from alphaiou.data.coco import write_coco
-from alphaiou.data.shapes import shapes_index
+from alphaiou.data.formats.coco import write_coco
+from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.batches import CachedBatches
 from alphaiou.training.checkpoint import read_tensors
-from alphaiou.training.fit import Execution, Report, fit
+from alphaiou.training.loop import Execution, Report, fit
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe
 from alphaiou.training.step import StepOptions, TrainingStep

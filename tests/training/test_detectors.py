@@ -10,22 +10,22 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss
-from alphaiou.data.augment import Augmentation
-from alphaiou.data.cache import build_cache
-from alphaiou.data.shapes import shapes_dataset
+from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.data.pipeline.cache import build_cache
+from alphaiou.data.shapes.dataset import shapes_dataset
 from alphaiou.detectors import TargetBatch
-from alphaiou.detectors.faster_rcnn import faster_rcnn
-from alphaiou.detectors.faster_rcnn_backbone import WeightsError
-from alphaiou.experiments.recipes import detr as detr_recipe
-from alphaiou.experiments.recipes import faster_rcnn as faster_rcnn_recipe
-from alphaiou.experiments.recipes import voc320_detr, voc320_faster_rcnn
-from alphaiou.training.fit import Execution, Report, fit
-from alphaiou.training.flat import CastWeights
+from alphaiou.detectors.faster_rcnn.backbone import WeightsError
+from alphaiou.detectors.faster_rcnn.network import faster_rcnn
+from alphaiou.inference.weights import fresh_detector, load_weights
+from alphaiou.training.loop import Execution, Report, fit
+from alphaiou.training.optimiser import CastWeights
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import DataRecipe
+from alphaiou.training.recipes import detr as detr_recipe
+from alphaiou.training.recipes import faster_rcnn as faster_rcnn_recipe
+from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
 from alphaiou.training.record import loss_parts
-from alphaiou.training.weights import fresh_detector, load_weights
-from tests.detectors.detr_models import small_detr
+from tests.detectors.detr.models import small_detr
 from tests.training.runs import assert_same_bits, step_of, train, write_shapes
 
 CPU, ALONE, SIDE, CLASSES = torch.device("cpu"), Processes(), 64, 12

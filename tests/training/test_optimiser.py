@@ -9,13 +9,14 @@ from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
 from alphaiou.detectors import Detector
-from alphaiou.training.flat import FlatParameters, float_buffers
 from alphaiou.training.optimiser import (
     SGD,
     AdamW,
+    FlatParameters,
     MovingAverage,
     StepRates,
     clip,
+    float_buffers,
     lr_scales,
     make_optimiser,
 )

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from alphaiou.data.augment import Augmentation
-from alphaiou.experiments.recipes import RECIPES
-from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe, recipe_from, recipe_hash
-from alphaiou.training.settle import settle
+from alphaiou.training.recipes import RECIPES
+from alphaiou.training.setup import settle
 
 COMMITTED = Path(__file__).parents[2] / "results/voc320"
 FULL = Recipe(

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss
-from alphaiou.data.cache import build_cache
-from alphaiou.data.shapes import shapes_dataset
+from alphaiou.data.pipeline.cache import build_cache
+from alphaiou.data.shapes.dataset import shapes_dataset
 from alphaiou.detectors import build_detector
 from alphaiou.training.recipe import Recipe
-from tests.detectors.detr_models import small_detr
+from tests.detectors.detr.models import small_detr
 from tests.training.runs import step_of
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from alphaiou.inference.weights import WEIGHTS
 from alphaiou.training.checkpoint import CheckpointError
 from alphaiou.training.recipe import recipe_hash
-from alphaiou.training.weights import WEIGHTS
 from tests.training.runs import (
     assert_same_bits,
     tensors,

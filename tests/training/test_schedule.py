@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
+from alphaiou.training.optimiser import rate_table, rates
 from alphaiou.training.recipe import Optimisation, Recipe
-from alphaiou.training.schedule import rate_table, rates
 
 RECIPE = Recipe(epochs=300)
 

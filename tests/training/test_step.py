@@ -8,12 +8,12 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, Terms
-from alphaiou.data.augment import Augmentation
-from alphaiou.data.cache import build_cache
-from alphaiou.data.shapes import shapes_dataset
+from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.data.pipeline.cache import build_cache
+from alphaiou.data.shapes.dataset import shapes_dataset
 from alphaiou.detectors import TargetBatch, build_detector
 from alphaiou.training.batches import CachedBatches, StreamedBatches, epoch_order
-from alphaiou.training.flat import CastWeights
+from alphaiou.training.optimiser import CastWeights
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Optimisation, Recipe
 from alphaiou.training.step import StepOptions, TrainingStep, compile_parts

@@ -3,16 +3,15 @@
 import pytest
 import torch
 
-from alphaiou.data import cache_memory
-from alphaiou.data.cache import build_cache
-from alphaiou.data.cache_memory import TooLargeError
-from alphaiou.data.shapes import shapes_dataset
-from alphaiou.data.stream import StreamedImages
+from alphaiou.data.pipeline import cache as cache_memory
+from alphaiou.data.pipeline.cache import TooLargeError, build_cache
+from alphaiou.data.pipeline.stream import StreamedImages
+from alphaiou.data.shapes.dataset import shapes_dataset
 from alphaiou.detectors import build_detector
-from alphaiou.training.evaluate import evaluate
-from alphaiou.training.fit import fit
-from alphaiou.training.preparation import Execution, Report, box_sizes, box_slots
+from alphaiou.inference.evaluation import evaluate
+from alphaiou.training.loop import fit
 from alphaiou.training.recipe import DataRecipe, Recipe
+from alphaiou.training.setup import Execution, Report, box_sizes, box_slots
 
 SIDE = 64
 

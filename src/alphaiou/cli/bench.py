@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from alphaiou.cli.tasks import command_of
-from alphaiou.experiments.bench.settings import FuzzBench, LossBench
+from benchmarks.settings import FuzzBench, LossBench
 
 
 def run_bench(task: LossBench | FuzzBench) -> int:
     """Run the benchmark with progress, print its table and write its record."""
     from alphaiou.cli import UsageError
-    from alphaiou.experiments.bench.terminal import bench_fuzz, bench_losses
+    from benchmarks.terminal import bench_fuzz, bench_losses
 
     try:
         if isinstance(task, LossBench):

@@ -15,8 +15,8 @@ from alphaiou.data.problems import MISSING
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from alphaiou.experiments.compare import ComparedRun
-    from alphaiou.training.fit import Report
+    from alphaiou.study.compare import ComparedRun
+    from alphaiou.training.loop import Report
     from alphaiou.training.recipe import Recipe
 
 REPORT = "comparison.html"
@@ -72,9 +72,9 @@ def run_compare(command: Compare) -> int:
     """Train under every loss, then print the table and write the report."""
     from rich.console import Console
 
-    from alphaiou.experiments.compare import run_comparison, unfinished
-    from alphaiou.experiments.comparison_report import write_report
-    from alphaiou.training.fit import Execution
+    from alphaiou.study.compare import run_comparison, unfinished
+    from alphaiou.study.report.comparison import write_report
+    from alphaiou.training.loop import Execution
     from alphaiou.training.processes import device_kind
 
     execution = Execution(device=command.device, missing=check_missing(command.missing))
@@ -101,8 +101,8 @@ def _recipes(command: Compare) -> list[Recipe]:
     from alphaiou.cli import UsageError
     from alphaiou.detectors import DETECTORS
     from alphaiou.errors import AlphaIoUError
-    from alphaiou.experiments.compare import CompareSettings, compare_recipes
     from alphaiou.losses.spec import LossSpec
+    from alphaiou.study.compare import CompareSettings, compare_recipes
 
     try:
         losses = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
@@ -152,7 +152,7 @@ class _Progress:
 
     def report_of(self, recipe: Recipe) -> Report:
         """Who is told what the run of a recipe does."""
-        from alphaiou.training.fit import Report
+        from alphaiou.training.loop import Report
 
         name = recipe.loss.display_name
 
@@ -194,9 +194,9 @@ def _scores_line(entry: dict[str, Any]) -> str:
 
 
 def _print_table(runs: list[ComparedRun], console: Console) -> None:
-    from alphaiou.experiments.comparison_report import data_line, named_runs, score_rows
-    from alphaiou.experiments.score_tables import comparison_table
+    from alphaiou.inference.tables import comparison_table
     from alphaiou.metrics.comparison import PAPER_COLUMNS
+    from alphaiou.study.report.comparison import data_line, named_runs, score_rows
 
     rows = score_rows(named_runs(runs), PAPER_COLUMNS)
     console.print(comparison_table(rows, "average precision, %", first="loss"))

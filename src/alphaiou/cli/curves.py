@@ -28,7 +28,7 @@ def run_curves(command: Curves) -> int:
     from rich.table import Table
 
     from alphaiou.cli import UsageError
-    from alphaiou.experiments.curves import compute_curves, save_figures, write_csv
+    from alphaiou.curves import compute_curves, save_figures, write_csv
     from alphaiou.properties import turning_point
 
     try:

@@ -83,7 +83,7 @@ def _devices() -> dict[str, str]:
 
 
 def _kernels() -> dict[str, str]:
-    from alphaiou.losses import fused
+    from alphaiou.losses.kernels import fused
 
     triton = f"Triton {_version('triton')}" if _version("triton") else None
     compiler = "torch's compiler" if fused._HAS_COMPILER else None

@@ -14,7 +14,7 @@ from alphaiou.cli.data.opening import NewFolder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from alphaiou.experiments.evaluation import Evaluation
+    from alphaiou.inference.detection_files import Evaluation
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def run_eval(command: Evaluate) -> int:
     from rich.console import Console
 
     from alphaiou.cli.data.opening import make_folder
-    from alphaiou.data.layouts import load_dataset
-    from alphaiou.experiments.evaluation import evaluate_files, summary, write_results
+    from alphaiou.data.formats.layouts import load_dataset
+    from alphaiou.inference.detection_files import evaluate_files, summary, write_results
 
     _check_arguments(command)
     index = load_dataset(command.data, command.split).index
@@ -121,7 +121,7 @@ def _check_arguments(command: Evaluate) -> None:
 def _print_tables(
     evaluations: Sequence[Evaluation], console: Console, title: str, per_class: bool
 ) -> None:
-    from alphaiou.experiments.score_tables import class_table, comparison_table, number_table
+    from alphaiou.inference.tables import class_table, comparison_table, number_table
     from alphaiou.metrics import comparison_rows
 
     console.print(title, highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from alphaiou.training.fit import Report
+    from alphaiou.training.loop import Report
 
 
 def with_events(report: Report, folder: Path) -> Report:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from alphaiou.experiments.prediction import PredictedImage
-    from alphaiou.training.weights import TrainedDetector
+    from alphaiou.inference.predictor import PredictedImage
+    from alphaiou.inference.weights import TrainedDetector
 
 
 Workers = Annotated[
@@ -66,9 +66,9 @@ def run_predict(command: Predict) -> int:
     from rich.console import Console
 
     from alphaiou.cli import UsageError
-    from alphaiou.data.safe_write import write_file
-    from alphaiou.experiments.prediction import as_coco, find_images
-    from alphaiou.training.weights import load_weights
+    from alphaiou.data.formats.writing import write_file
+    from alphaiou.inference.predictor import as_coco, find_images
+    from alphaiou.inference.weights import load_weights
 
     if not command.images:
         raise UsageError("alphaiou predict: give an image, a folder or a pattern, or several")
@@ -96,9 +96,9 @@ def _predict(
 ) -> list[PredictedImage]:
     from rich.progress import track
 
-    from alphaiou.data.safe_write import flat_names
-    from alphaiou.experiments.drawing import draw_detections, save_drawing
-    from alphaiou.experiments.prediction import predict_images
+    from alphaiou.data.formats.writing import flat_names
+    from alphaiou.inference.drawing import draw_detections, save_drawing
+    from alphaiou.inference.predictor import predict_images
     from alphaiou.training.processes import device_kind
 
     images = []

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from alphaiou.experiments.simulation import SimulationRun
-    from alphaiou.losses.simulate import SimulationSettings
     from alphaiou.losses.spec import LossSpec
+    from alphaiou.simulate import SimulationRun, SimulationSettings
 
 DEFAULT_LOSSES = ("iou", "giou", "diou", "ciou", "iou:3", "giou:3", "diou:3", "ciou:3")
 FULL_POINTS = 5000
@@ -74,9 +73,8 @@ def run_simulate(command: Simulate) -> int:
     """Simulate every loss, then print the table and write the figure and the numbers."""
     from rich.console import Console
 
-    from alphaiou.experiments.simulation import write_curves_csv, write_summary_csv
-    from alphaiou.experiments.simulation_plot import simulation_figure
-    from alphaiou.experiments.style import save_figure
+    from alphaiou._figures import save_figure
+    from alphaiou.simulate import simulation_figure, write_curves_csv, write_summary_csv
 
     specs, settings = _understand(command)
     command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
@@ -95,8 +93,8 @@ def run_simulate(command: Simulate) -> int:
 
 def _understand(command: Simulate) -> tuple[list[LossSpec], SimulationSettings]:
     from alphaiou.cli import UsageError
-    from alphaiou.losses.simulate import SimulationSettings
     from alphaiou.losses.spec import LossSpec
+    from alphaiou.simulate import SimulationSettings
 
     try:
         specs = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
@@ -125,7 +123,7 @@ def _run_all(
         TimeRemainingColumn,
     )
 
-    from alphaiou.experiments.simulation import run_simulations
+    from alphaiou.simulate import run_simulations
 
     device, steps = _device(command.device), settings.cases * settings.iterations
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
@@ -173,7 +171,7 @@ def _table(
     from rich import box
     from rich.table import Table
 
-    from alphaiou.losses.simulate import IOU_THRESHOLDS
+    from alphaiou.simulate import IOU_THRESHOLDS
 
     title = f"{settings.cases:,} cases, {settings.iterations} iterations, seed {settings.seed}"
     table = Table(box=box.SIMPLE_HEAD, title=title + ", step divided by α" * equal_slope)

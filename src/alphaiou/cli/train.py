@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from alphaiou.cli.train_options import Train
     from alphaiou.losses.spec import LossSpec
-    from alphaiou.training.fit import Execution
+    from alphaiou.training.loop import Execution
     from alphaiou.training.recipe import Recipe
 
 
@@ -28,7 +28,7 @@ def run_train(command: Train) -> int:
 
     from alphaiou.cli.events import with_events
     from alphaiou.cli.training_progress import TrainingProgress
-    from alphaiou.training.fit import fit
+    from alphaiou.training.loop import fit
     from alphaiou.training.processes import is_first_process
     from alphaiou.training.recipe import recipe_hash
 
@@ -52,7 +52,7 @@ def _recipe(command: Train) -> Recipe:
     from alphaiou.cli import UsageError
     from alphaiou.errors import AlphaIoUError
     from alphaiou.training.processes import device_kind
-    from alphaiou.training.settle import settle
+    from alphaiou.training.setup import settle
 
     recipe = command.recipe
     try:
@@ -72,14 +72,14 @@ def _recipe(command: Train) -> Recipe:
 
 
 def _loss(text: str) -> LossSpec:
-    from alphaiou.detectors.build import DELTA_LOSSES
+    from alphaiou.detectors.registry import DELTA_LOSSES
     from alphaiou.losses.spec import LossSpec
 
     return LossSpec(text) if text in DELTA_LOSSES else LossSpec.parse(text)
 
 
 def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs torch
-    from alphaiou.losses.schedule import AlphaSchedule
+    from alphaiou.losses.module import AlphaSchedule
 
     start, _, rest = text.partition(":")
     end, _, shape = rest.partition(":")
@@ -95,7 +95,7 @@ def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs to
 def _execution(command: Train) -> Execution:
     from alphaiou.cli import UsageError
     from alphaiou.cli.missing import check_missing
-    from alphaiou.training.fit import Execution
+    from alphaiou.training.loop import Execution
     from alphaiou.training.processes import device_kind
     from alphaiou.training.step import StepOptions
 

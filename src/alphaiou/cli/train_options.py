@@ -15,8 +15,8 @@ import tyro
 from alphaiou.cli.missing import Missing
 from alphaiou.cli.predict import Workers
 from alphaiou.data.problems import MISSING
-from alphaiou.experiments.recipes import RECIPES, paper
 from alphaiou.training.recipe import Recipe
+from alphaiou.training.recipes import RECIPES, paper
 
 NO_HINT = {"help_behavior_hint": ""}
 

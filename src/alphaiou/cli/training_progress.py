@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from alphaiou.training.fit import Report
+    from alphaiou.training.loop import Report
     from alphaiou.training.recipe import Recipe
 
 #: Lines where there is no terminal are this many seconds apart, but for epochs with scores.
@@ -49,7 +49,7 @@ class TrainingProgress:
 
     def report(self) -> Report:
         """Who is told."""
-        from alphaiou.training.fit import Report
+        from alphaiou.training.loop import Report
 
         return Report(
             note=self._say, cached=self._cached, stepped=self._stepped, epoch_done=self._epoch_done
@@ -102,7 +102,7 @@ def epoch_line(entry: dict[str, Any], epochs: int) -> str:
 
 def final_table(record: dict[str, Any]) -> Table:
     """The scores of a run as a table."""
-    from alphaiou.experiments.score_tables import comparison_table
+    from alphaiou.inference.tables import comparison_table
     from alphaiou.metrics import comparison_rows
     from alphaiou.training.recipe import recipe_from
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from alphaiou.data.derived import WritableLayout, made_of, source_of, write_index, write_once
+from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
-from alphaiou.data.safe_write import Placing
 
 CONVERSION_RECORD = "conversion.json"
 _CROWDS = {"voc": "crowds, marked difficult instead", "yolo": "crowd marks"}
@@ -49,7 +49,7 @@ def lost_in(index: DetectionIndex, layout: WritableLayout) -> dict[str, int]:
     difficult one in VOC, where those are ignored in the same way.
 
     Examples:
-        >>> from alphaiou.data.shapes import shapes_index
+        >>> from alphaiou.data.shapes.dataset import shapes_index
         >>> index = shapes_index("val", length=3)
         >>> lost_in(index, "coco"), list(lost_in(index, "voc"))
         ({}, [])

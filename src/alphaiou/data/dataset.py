@@ -40,7 +40,7 @@ class DetectionDataset(_Base):
         index: The images and boxes; a data set of a changed index is a new ``DetectionDataset``.
 
     Examples:
-        >>> from alphaiou.data.shapes import shapes_index
+        >>> from alphaiou.data.shapes.dataset import shapes_index
         >>> dataset = DetectionDataset(shapes_index("val", size=64, length=2))
         >>> image, target = dataset[1]
         >>> image.dtype, image.shape[0], target["boxes"].shape[1], target["image_id"]
@@ -65,7 +65,7 @@ class DetectionDataset(_Base):
             DataError: The image cannot be read; the message names the file.
         """
         from alphaiou.data.images import decode_image
-        from alphaiou.data.shapes import DrawnImages
+        from alphaiou.data.shapes.dataset import DrawnImages
 
         position = range(len(self))[position]
         images, name = self.index.images, self.index.files[position]

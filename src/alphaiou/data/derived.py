@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from alphaiou._version import __version__
-from alphaiou.data.coco import write_coco
+from alphaiou.data.formats.coco import write_coco
+from alphaiou.data.formats.voc import write_voc
+from alphaiou.data.formats.writing import Placing, writing_folder
+from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError
-from alphaiou.data.safe_write import Placing, writing_folder
-from alphaiou.data.voc import write_voc
-from alphaiou.data.yolo import write_yolo
 
 #: The layouts that can be written.
 WritableLayout = Literal["voc", "coco", "yolo"]

@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from alphaiou.data.image_files import open_file, reason
+from alphaiou.data.formats.files import open_file, reason
 from alphaiou.data.problems import DataError
 
 #: Larger images are refused before any memory is taken for them (Pillow's own limit).

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float64, Int32, Int64
 from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:
-    from alphaiou.data.image_files import ImageFiles
+    from alphaiou.data.formats.files import ImageFiles
 
 Layout = Literal["voc", "coco", "yolo", "shapes"]
 

@@ -1,17 +1,12 @@
-"""Box noise: annotations that are off by a share of the box, as in the paper's noisy training sets.
-
-Of a box with centre (x, y) and sides (w, h), x and w move by up to ±ηw and y and h by up to ±ηh,
-uniformly and independently; η is the *rate*. The noisy box is then brought back to the image: sides
-longer than the image's are cut to it, and then the centre moves, by as little as it takes for the
-box to lie inside. The paper states this boundary condition (0 < w < 1, w/2 ≤ x ≤ 1 − w/2, the same
-for h and y) without the order; of the readings tried, this one gives its mean IoUs to the clean
-boxes, the others do not (see docs/data.md).
-"""
+"""Data sets with box noise, written with their clean boxes and a record beside them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import shake_128
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +15,35 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from alphaiou.boxes import BoxFormat, box_iou, check_box_format, convert_boxes
+from alphaiou.data.derived import (
+    WritableLayout,
+    made_of,
+    read_derived,
+    source_of,
+    write_index,
+    write_once,
+)
+from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
-from alphaiou.data.seeding import image_bytes
+from alphaiou.data.problems import DataError
+
+
+def image_bytes(purpose: str, seed: int, name: str, count: int) -> bytes:
+    """Random bytes of one image: SHAKE-128 of the purpose, the seed and the image's stem.
+
+    The stem is the file's name without folders and suffix, so that an image has the same bytes in
+    every layout, order, subset, process and release. Images of one data set that share their stem
+    (``cam1/0001.jpg`` and ``cam2/0001.jpg``) share their bytes.
+
+    Examples:
+        >>> a = image_bytes("noise", 0, "JPEGImages/000005.jpg", 4)
+        >>> a == image_bytes("noise", 0, "images/train/000005.webp", 8)[:4]
+        True
+    """
+    stem = name.rpartition("/")[2].rsplit(".", 1)[0]
+    key = f"{purpose}/{seed}/{stem}".encode("utf-8", "surrogateescape")
+    return shake_128(key).digest(count)
+
 
 #: Mean IoU between noisy and clean boxes that the paper reports, by rate.
 PAPER_IOU = {0.1: 0.833, 0.2: 0.710, 0.3: 0.613}
@@ -91,7 +113,7 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
     Areas grow and shrink with their boxes.
 
     Examples:
-        >>> from alphaiou.data.shapes import shapes_index
+        >>> from alphaiou.data.shapes.dataset import shapes_index
         >>> clean = shapes_index("val", length=8)
         >>> noisy = perturb_index(clean, 0.3, seed=0)
         >>> bool((noisy.take([5]).boxes == perturb_index(clean.take([5]), 0.3, seed=0).boxes).all())
@@ -113,7 +135,7 @@ def clean_iou(noisy: DetectionIndex, clean: DetectionIndex) -> CleanIoU:
     """Mean IoU between the boxes of two indexes of the same images, by image and by box.
 
     Examples:
-        >>> from alphaiou.data.shapes import shapes_index
+        >>> from alphaiou.data.shapes.dataset import shapes_index
         >>> index = shapes_index("val", length=8)
         >>> clean_iou(index, index)
         CleanIoU(by_image=1.0, by_box=1.0)
@@ -189,3 +211,84 @@ def _check_boxes(boxes: Tensor, box_format: BoxFormat) -> None:
             f"boxes must be finite and of positive size as {box_format}; "
             f"box {row} is {boxes.reshape(-1, 4)[row].tolist()}"
         )
+
+
+NOISE_RECORD = "noise.json"
+CLEAN_FOLDER = "clean"
+
+
+@dataclass(frozen=True)
+class NoisySet:
+    """What came of writing a noisy data set."""
+
+    splits: tuple[DetectionIndex, ...]
+    """The splits with noise."""
+    ious: tuple[CleanIoU, ...]
+    """Mean IoU to the clean boxes, for each split."""
+    written: bool
+    """False if the same was there already."""
+
+
+def write_noisy_set(
+    splits: Sequence[DetectionIndex],
+    rate: float,
+    seed: int,
+    out: Path,
+    layout: WritableLayout,
+    *,
+    images: Placing = "link",
+) -> NoisySet:
+    """Write splits with noise on every box, as :func:`perturb_index` puts it there.
+
+    The folder gets the noisy splits, the clean annotations under ``clean/``, in the same layout and
+    without images, and ``noise.json``: rate, seed, source and the mean IoU to the clean boxes.
+
+    Args:
+        splits: The clean splits.
+        rate: The rate η of the noise.
+        seed: Its seed.
+        out: The folder to make.
+        layout: The layout to write.
+        images: Place the images by hard link, by copy, or not at all.
+
+    Raises:
+        DataError: The folder holds something else, or an image cannot be read.
+    """
+    noisy = tuple(perturb_index(index, rate, seed) for index in splits)
+    ious = tuple(map(clean_iou, noisy, splits))
+
+    def write(folder: Path) -> None:
+        for clean_split, noisy_split in zip(splits, noisy, strict=True):
+            write_index(noisy_split, folder, layout, images=images)
+            write_index(clean_split, folder / CLEAN_FOLDER, layout, images="none")
+
+    made = {"rate": rate, "seed": seed, **made_of(splits, layout, images)}
+    means = {
+        index.split: {name: _or_null(value) for name, value in iou._asdict().items()}
+        for index, iou in zip(splits, ious, strict=True)
+    }
+    about = {"source": source_of(splits), "mean_iou": means}
+    return NoisySet(noisy, ious, write_once(out, NOISE_RECORD, made, about, write))
+
+
+def refuse_noisy(source: Path) -> None:
+    """Refuse a data set that has noise already; its ``clean`` folder has none.
+
+    Raises:
+        DataError: The folder, or one of the two above it, has a ``noise.json`` of ours.
+    """
+    start = source.resolve()
+    for folder in (start, *start.parents[:2]):
+        record = read_derived(folder, NOISE_RECORD)
+        if record is not None:
+            raise DataError(
+                f"{source}: has noise already (rate {record.get('rate')}, seed "
+                f"{record.get('seed')}, says {folder / NOISE_RECORD}); take its source "
+                f"{record.get('source')}, or --force to add noise to noise"
+            )
+        if folder.name == CLEAN_FOLDER:
+            return
+
+
+def _or_null(value: float) -> float | None:
+    return None if math.isnan(value) else value

@@ -119,7 +119,7 @@ def dataset_stats(index: DetectionIndex) -> DatasetStats:
     """Compute the statistics of an index.
 
     Examples:
-        >>> from alphaiou.data.shapes import shapes_index
+        >>> from alphaiou.data.shapes.dataset import shapes_index
         >>> dataset_stats(shapes_index("val", length=8)).images
         8
     """

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from alphaiou.data.derived import WritableLayout, made_of, source_of, write_index, write_once
+from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
-from alphaiou.data.safe_write import Placing
-from alphaiou.data.seeding import image_bytes
+from alphaiou.data.noise import image_bytes
 
 SUBSET_RECORD = "subset.json"
 
@@ -30,7 +30,7 @@ def subset_index(index: DetectionIndex, fraction: float, seed: int) -> Detection
         ValueError: The fraction is out of range, or so small that no image would be left.
 
     Examples:
-        >>> from alphaiou.data.shapes import shapes_index
+        >>> from alphaiou.data.shapes.dataset import shapes_index
         >>> index = shapes_index("val", length=10)
         >>> quarter, half = (set(subset_index(index, f, seed=0).files) for f in (0.25, 0.5))
         >>> len(quarter), len(half), quarter < half

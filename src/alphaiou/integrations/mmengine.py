@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from alphaiou.boxes import BoxFormat, check_choice
 from alphaiou.losses import AlphaIoULoss as Loss
 from alphaiou.losses import alpha_iou_loss
-from alphaiou.losses.formula import REDUCTIONS, Reduction
+from alphaiou.losses.functional import REDUCTIONS, Reduction
 from alphaiou.numerics import check_number
 
 try:

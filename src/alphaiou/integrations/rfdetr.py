@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 
-from alphaiou.integrations.box_loss import BoxLoss, PairLoss
-from alphaiou.integrations.handle import BoxLossHandle, Change
-from alphaiou.integrations.process_wide import (
+from alphaiou.integrations._patching import (
+    BoxLoss,
+    BoxLossHandle,
+    Change,
+    PairLoss,
     Similarity,
     check_name,
     install_process_wide,

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from alphaiou.integrations.box_loss import BoxLoss, PairLoss
-from alphaiou.integrations.handle import (
+from alphaiou.integrations._patching import (
+    BoxLoss,
     BoxLossHandle,
     Change,
+    PairLoss,
     Replacement,
+    Rewired,
     install,
     restore_box_loss,
 )
-from alphaiou.integrations.rewiring import Rewired
 from alphaiou.numerics import upcast
 
 try:

@@ -13,9 +13,16 @@ from torch import Tensor, nn
 from torch.nn.functional import l1_loss
 
 from alphaiou.boxes import convert_boxes
-from alphaiou.integrations.box_loss import BoxLoss, PairLoss
-from alphaiou.integrations.handle import BoxLossHandle, Change, install, restore_box_loss
-from alphaiou.integrations.rewiring import Rewired, UnsupportedVersionError
+from alphaiou.integrations._patching import (
+    BoxLoss,
+    BoxLossHandle,
+    Change,
+    PairLoss,
+    Rewired,
+    UnsupportedVersionError,
+    install,
+    restore_box_loss,
+)
 from alphaiou.losses.module import check_stateless
 
 try:

@@ -9,9 +9,17 @@ from typing import Any
 from torch import Tensor
 
 from alphaiou.boxes import convert_boxes
-from alphaiou.integrations.box_loss import Boxes, BoxLoss, PairLoss
-from alphaiou.integrations.handle import BoxLossHandle, Change, Replacement
-from alphaiou.integrations.process_wide import check_name, install_process_wide, restore_names
+from alphaiou.integrations._patching import (
+    Boxes,
+    BoxLoss,
+    BoxLossHandle,
+    Change,
+    PairLoss,
+    Replacement,
+    check_name,
+    install_process_wide,
+    restore_names,
+)
 
 try:
     from ultralytics.engine import trainer

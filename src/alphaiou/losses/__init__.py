@@ -1,10 +1,9 @@
 """The losses: terms, modifiers, the one formula, and its Module twin."""
 
-from alphaiou.losses.formula import alpha_iou_loss
+from alphaiou.losses.functional import alpha_iou_loss
+from alphaiou.losses.kinds import KINDS, Terms
 from alphaiou.losses.modifiers import MODIFIERS, Wise
-from alphaiou.losses.module import AlphaIoULoss
-from alphaiou.losses.schedule import AlphaSchedule
-from alphaiou.losses.terms import KINDS, Terms
+from alphaiou.losses.module import AlphaIoULoss, AlphaSchedule
 
 __all__ = [
     "KINDS",

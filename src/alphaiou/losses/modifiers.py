@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou.boxes import PairGeometry, norm_squared
-from alphaiou.losses.terms import Terms
+from alphaiou.losses.kinds import Terms
 from alphaiou.numerics import check_number, power, safe_floor
 
 Modifier = Callable[[Terms, PairGeometry], Terms]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from alphaiou.boxes import BoxFormat, check_choice
 from alphaiou.losses import KINDS, AlphaIoULoss, alpha_iou_loss
-from alphaiou.losses.formula import check_alphas
+from alphaiou.losses.functional import check_alphas
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS
-from alphaiou.losses.schedule import AlphaSchedule
+from alphaiou.losses.module import AlphaSchedule
 
 DISPLAY_NAMES = {
     "iou": "IoU",

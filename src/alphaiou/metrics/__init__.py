@@ -1,11 +1,10 @@
 """Scores of detections: COCO's, VOC's and the paper's rules over one evaluator."""
 
 from alphaiou.metrics.comparison import ComparisonRow, comparison_rows, relative_improvement
+from alphaiou.metrics.inputs import ScoringData
 from alphaiou.metrics.iou_histogram import counts_above, detection_ious, found_shares
-from alphaiou.metrics.result import Scores
 from alphaiou.metrics.rules import IOU_THRESHOLDS, RULES, Rule
-from alphaiou.metrics.scores import DetectionScores, score
-from alphaiou.metrics.scoring_data import ScoringData
+from alphaiou.metrics.scores import DetectionScores, Scores, score
 
 __all__ = [
     "IOU_THRESHOLDS",

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from alphaiou.metrics.scoring_data import ScoringData
+from alphaiou.metrics.inputs import ScoringData
 
 Evaluator = Literal["hotcoco", "pycocotools"]
 

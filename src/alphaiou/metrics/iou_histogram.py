@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float64
 
+from alphaiou.metrics.inputs import ScoringData
 from alphaiou.metrics.matching import best_matches
-from alphaiou.metrics.scoring_data import ScoringData
 from alphaiou.metrics.voc import judge
 
 #: The thresholds of the paper's figure of IoU distributions.

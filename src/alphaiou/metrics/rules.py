@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from alphaiou.metrics.scoring_data import ScoringData
+from alphaiou.metrics.inputs import ScoringData
 
 RuleName = Literal["coco", "paper", "voc", "voc07"]
 

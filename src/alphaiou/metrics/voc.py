@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from alphaiou.metrics.inputs import ScoringData
 from alphaiou.metrics.matching import Matches, best_matches
-from alphaiou.metrics.scoring_data import ScoringData
 
 RECALLS = np.linspace(0.0, 1.0, 101)
 

@@ -9,11 +9,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from alphaiou.data.augment import AugmentationSample, augment, in_order, sample_augmentation
-from alphaiou.data.batch import Batch
-from alphaiou.data.cache import ImageCache
+from alphaiou.batch import Batch
 from alphaiou.data.dataset import DetectionDataset
-from alphaiou.data.stream import stream_batches
+from alphaiou.data.pipeline.augment import (
+    AugmentationSample,
+    augment,
+    in_order,
+    sample_augmentation,
+)
+from alphaiou.data.pipeline.cache import ImageCache
+from alphaiou.data.pipeline.stream import stream_batches
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 

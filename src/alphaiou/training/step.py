@@ -16,16 +16,22 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from alphaiou.data.batch import Batch
+from alphaiou.batch import Batch
 from alphaiou.detectors import Detector, TargetBatch
 from alphaiou.losses import AlphaIoULoss
-from alphaiou.losses.formula import check_alphas
-from alphaiou.losses.fused import kernel_of
-from alphaiou.training.flat import CastWeights, FlatParameters
-from alphaiou.training.optimiser import MovingAverage, StepRates, clip, make_optimiser
+from alphaiou.losses.functional import check_alphas
+from alphaiou.losses.kernels.fused import kernel_of
+from alphaiou.training.optimiser import (
+    CastWeights,
+    FlatParameters,
+    MovingAverage,
+    StepRates,
+    clip,
+    make_optimiser,
+    rate_table,
+)
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.schedule import rate_table
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: fp16 gradients are computed at this scale at first, half of it after every overflow.

@@ -13,7 +13,7 @@ from alphaiou.cli.data.opening import NewFolder, NewImages, NewLayout, SetPath
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from alphaiou.data.noisy_set import NoisySet
+    from alphaiou.data.noise import NoisySet
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,7 @@ def run_data_noise(command: DataNoise) -> int:
 
     from alphaiou.cli import UsageError
     from alphaiou.cli.data.opening import layout_to_write, open_splits, say_written
-    from alphaiou.data.noise import PAPER_IOU, check_rate
-    from alphaiou.data.noisy_set import refuse_noisy, write_noisy_set
+    from alphaiou.data.noise import PAPER_IOU, check_rate, refuse_noisy, write_noisy_set
 
     try:
         check_rate(command.rate)
@@ -87,7 +86,7 @@ def run_data_noise(command: DataNoise) -> int:
     console.print(f"the paper, by image on VOC: {paper}", highlight=False)
     say_written(console, command.out, written=noisy.written)
     if command.pictures > 0:
-        from alphaiou.experiments.data_figures import save_noise_figure
+        from alphaiou.data.figures import save_noise_figure
 
         pair = splits[0], noisy.splits[0]
         stem = command.out / "pictures" / "noisy_boxes"

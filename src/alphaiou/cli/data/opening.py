@@ -53,7 +53,7 @@ NewFolder = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Folder to write t
 
 def open_splits(path: str, names: Sequence[str], console: Console) -> list[DetectionIndex]:
     """Read splits of a data set, all of them if none is named, and say what was found."""
-    from alphaiou.data.layouts import load_dataset, split_names
+    from alphaiou.data.formats.layouts import load_dataset, split_names
     from alphaiou.data.problems import left_out
 
     splits = [load_dataset(path, name).index for name in (names or split_names(path))]

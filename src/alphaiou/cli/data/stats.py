@@ -40,9 +40,9 @@ def run_data_stats(command: DataStats) -> int:
     from rich.console import Console
 
     from alphaiou.cli.data.opening import make_folder, open_splits
-    from alphaiou.data.safe_write import write_file
+    from alphaiou.data.figures import save_stats_figures
+    from alphaiou.data.formats.writing import write_file
     from alphaiou.data.stats import dataset_stats
-    from alphaiou.experiments.data_figures import save_stats_figures
 
     console = Console()
     splits = open_splits(command.path, command.split, console)

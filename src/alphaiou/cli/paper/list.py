@@ -26,8 +26,8 @@ def run_paper_list(command: PaperList) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from alphaiou.experiments.grid_runner import is_scored, planned_runs
-    from alphaiou.experiments.paper_records import record_paths
+    from alphaiou.study.records import record_paths
+    from alphaiou.study.runner import is_scored, planned_runs
 
     grids = chosen_grids((), command)
     records = record_paths(command.results)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 if TYPE_CHECKING:
-    from alphaiou.experiments.grid import Grid
-    from alphaiou.experiments.paper_scales import Scale
+    from alphaiou.paper.scales import Scale
+    from alphaiou.study.grid import Grid
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def scale_of(options: GridOptions) -> Scale:
     """How large the grids are."""
     from alphaiou.cli import UsageError
     from alphaiou.errors import AlphaIoUError
-    from alphaiou.experiments.paper_scales import BUDGET, paper_scale, quick_scale
+    from alphaiou.paper.scales import BUDGET, paper_scale, quick_scale
 
     if options.epochs is not None and not (options.quick and options.data):
         raise UsageError("--epochs is for --quick with --data; the other lengths are fixed")
@@ -67,7 +67,7 @@ def chosen_grids(names: Sequence[str], options: GridOptions) -> list[Grid]:
         UsageError: There is no such grid, or no such row.
     """
     from alphaiou.cli import UsageError
-    from alphaiou.experiments.paper import paper_grids
+    from alphaiou.paper.grids import paper_grids
 
     if options.seeds < 1:
         raise UsageError(f"--seeds must be at least 1, got {options.seeds}")

@@ -12,8 +12,8 @@ import tyro
 from alphaiou.cli.paper.reading import RecordOptions, study_of
 
 if TYPE_CHECKING:
-    from alphaiou.experiments.grid import Grid
-    from alphaiou.experiments.paper_choice import Study
+    from alphaiou.paper.choice import Study
+    from alphaiou.study.grid import Grid
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PaperPlots(RecordOptions):
 
 def run_paper_plots(command: PaperPlots) -> int:
     """Draw everything that there are records for."""
-    from alphaiou.experiments.paper_plots import save_plots
+    from alphaiou.study.figures import save_plots
 
     study = study_of(command)
     for grid in study.grids:
@@ -50,9 +50,9 @@ def run_paper_plots(command: PaperPlots) -> int:
 
 def differences_of(grid: Grid, study: Study) -> list[Path]:
     """Images where a loss and its baseline differ, kept beside the run of the loss."""
-    from alphaiou.experiments.differing_pictures import keep_differences
-    from alphaiou.experiments.paper_pictures import compared_pairs
-    from alphaiou.experiments.paper_records import grid_scores
+    from alphaiou.study.detections import keep_differences
+    from alphaiou.study.records import grid_scores
+    from alphaiou.study.report.pictures import compared_pairs
 
     pairs = compared_pairs(grid_scores(grid, study.records), study.paths)
     kept = [keep_differences(first, second) for _, _, first, second in pairs]

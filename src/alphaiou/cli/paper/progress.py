@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from alphaiou.experiments.grid_runner import GridReport, PlannedRun
-    from alphaiou.training.fit import Report
+    from alphaiou.study.runner import GridReport, PlannedRun
+    from alphaiou.training.loop import Report
 
 
 class GridProgress:
@@ -49,7 +49,7 @@ class GridProgress:
 
     def report(self) -> GridReport:
         """Who is told."""
-        from alphaiou.experiments.grid_runner import GridReport
+        from alphaiou.study.runner import GridReport
 
         return GridReport(self._planned, self._run, self._ended, self._note)
 
@@ -63,7 +63,7 @@ class GridProgress:
         self.say(f"{finished} runs are finished, {len(runs)} to compute")
 
     def _run(self, run: PlannedRun) -> Report:
-        from alphaiou.training.fit import Report
+        from alphaiou.training.loop import Report
 
         def stepped(epoch: int, step: int, steps: int) -> None:
             reached = epoch + step / steps

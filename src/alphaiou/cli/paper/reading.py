@@ -11,7 +11,7 @@ import tyro
 from alphaiou.cli.paper.list import RESULTS, RUNS
 
 if TYPE_CHECKING:
-    from alphaiou.experiments.paper_choice import Study
+    from alphaiou.paper.choice import Study
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def study_of(command: RecordOptions) -> Study:
         RecordError: There are no records, or one is damaged.
     """
     from alphaiou.cli import UsageError
-    from alphaiou.experiments.paper_choice import open_study
+    from alphaiou.paper.choice import open_study
 
     try:
         return open_study(command.grids, command.results, data=command.data, epochs=command.epochs)

@@ -25,7 +25,7 @@ class PaperReport(RecordOptions):
 
 def run_paper_report(command: PaperReport) -> int:
     """Write the page."""
-    from alphaiou.experiments.paper_report import write_paper_report
+    from alphaiou.study.report.page import write_paper_report
 
     study = study_of(command)
     path = write_paper_report(study.grids, command.results, command.out)

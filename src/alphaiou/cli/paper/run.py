@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from alphaiou.experiments.grid import Grid
-    from alphaiou.experiments.grid_runner import GridResult
+    from alphaiou.study.grid import Grid
+    from alphaiou.study.runner import GridResult
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ def run_paper_run(command: PaperRun) -> int:
     from rich.console import Console
 
     from alphaiou.cli.paper.progress import GridProgress
-    from alphaiou.experiments.grid_runner import run_grid
-    from alphaiou.experiments.noisy_pictures import save_noisy_boxes
-    from alphaiou.experiments.paper import NOISY_BOXES
-    from alphaiou.training.fit import Execution
+    from alphaiou.paper.grids import NOISY_BOXES
+    from alphaiou.paper.noisy_boxes import save_noisy_boxes
+    from alphaiou.study.runner import run_grid
+    from alphaiou.training.loop import Execution
 
     _check(command)
     execution = Execution(device=command.device, missing=check_missing(command.missing))
@@ -116,9 +116,9 @@ def _check(command: PaperRun) -> None:
 
 def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
     from alphaiou.cli.paper.plots import differences_of
-    from alphaiou.experiments.paper_choice import Study
-    from alphaiou.experiments.paper_records import load_records, record_paths
-    from alphaiou.experiments.paper_report import write_paper_report
+    from alphaiou.paper.choice import Study
+    from alphaiou.study.records import load_records, record_paths
+    from alphaiou.study.report.page import write_paper_report
 
     folders = (command.out, *command.results)
     study = Study(grids, load_records(folders), record_paths(folders))

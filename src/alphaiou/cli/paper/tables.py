@@ -30,9 +30,8 @@ class PaperTables(RecordOptions):
 
 def run_paper_tables(command: PaperTables) -> int:
     """Print the tables, or write them."""
-    from alphaiou.data.safe_write import write_file
-    from alphaiou.experiments.paper_exports import table_text
-    from alphaiou.experiments.paper_tables import paper_table
+    from alphaiou.data.formats.writing import write_file
+    from alphaiou.study.tables import paper_table, table_text
 
     study = study_of(command)
     ending = {"md": "md", "csv": "csv", "latex": "tex"}[command.format]

@@ -1,0 +1,1 @@
+"""Every timing and fuzz record: harness, scripts, records."""

@@ -1,0 +1,113 @@
+"""Who is measured: our backends, the formula as people write it, torch.compile of it, torchvision.
+
+Every contender is one function of predictions and targets that returns the mean loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from alphaiou.losses import alpha_iou_loss
+
+MeanLoss = Callable[[Tensor, Tensor], Tensor]
+PLAIN_KINDS = ("iou", "giou", "diou", "ciou")
+TORCHVISION_KINDS = {
+    "giou": "generalized_box_iou_loss",
+    "diou": "distance_box_iou_loss",
+    "ciou": "complete_box_iou_loss",
+}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One implementation of a loss."""
+
+    name: str
+    ours: bool
+    loss: MeanLoss
+    #: torchvision indexes with a boolean mask, which waits for the device: no CUDA graph holds it.
+    capturable: bool = True
+
+
+def contenders(
+    kind: str, alpha: float, *, backends: tuple[str, ...], compiled: bool
+) -> list[Contender]:
+    """Everybody who offers this kind; torchvision, which has no α, only as a yardstick at α = 1."""
+    found = [Contender(backend, True, _ours(kind, alpha, backend)) for backend in backends]
+    if kind in PLAIN_KINDS:
+        found.append(Contender("eager", False, _plain(kind, alpha)))
+        if compiled:
+            loss = torch.compile(_plain(kind, alpha), dynamic=False)
+            found.append(Contender("compiled", False, loss))
+    torchvision = torchvision_loss(kind)
+    if torchvision is not None:
+        mean = partial(torchvision, reduction="mean")
+        found.append(Contender("torchvision", False, mean, capturable=False))
+    return found
+
+
+def torchvision_loss(kind: str) -> Callable[..., Tensor] | None:
+    """The loss of a kind in torchvision; None where it has none or is not installed."""
+    if kind not in TORCHVISION_KINDS:
+        return None
+    try:
+        from torchvision import ops
+    except ModuleNotFoundError:
+        return None
+    loss: Callable[..., Tensor] = getattr(ops, TORCHVISION_KINDS[kind])
+    return loss
+
+
+def _ours(kind: str, alpha: float, backend: Any) -> MeanLoss:
+    return partial(alpha_iou_loss, kind=kind, alpha=alpha, reduction="mean", backend=backend)
+
+
+def _plain(kind: str, alpha: float) -> MeanLoss:
+    def loss(pred: Tensor, target: Tensor) -> Tensor:
+        return plain_loss(pred, target, kind, alpha).mean()
+
+    # A code object of its own: torch.compile counts recompilations by code object and, past a
+    # limit, quietly runs eagerly.
+    code = loss.__code__.replace(co_name=f"plain_{kind}")
+    return FunctionType(code, globals(), code.co_name, None, loss.__closure__)
+
+
+def plain_loss(pred: Tensor, target: Tensor, kind: str, alpha: float, eps: float = 1e-7) -> Tensor:
+    """The α-loss of a textbook: the plain formula, an ε in every denominator, and ``pow``.
+
+    Half precision is widened first, as torchvision does; without that it overflows at 600 pixels.
+    """
+    px1, py1, px2, py2 = pred.float().unbind(-1)
+    tx1, ty1, tx2, ty2 = target.float().unbind(-1)
+    pw, ph, tw, th = px2 - px1, py2 - py1, tx2 - tx1, ty2 - ty1
+    width = (torch.min(px2, tx2) - torch.max(px1, tx1)).clamp(min=0)
+    height = (torch.min(py2, ty2) - torch.max(py1, ty1)).clamp(min=0)
+    intersection = width * height
+    union = pw * ph + tw * th - intersection + eps
+    iou = intersection / union
+    loss = 1 - iou.pow(alpha)
+    if kind == "iou":
+        return loss
+    hull_width = torch.max(px2, tx2) - torch.min(px1, tx1)
+    hull_height = torch.max(py2, ty2) - torch.min(py1, ty1)
+    if kind == "giou":
+        hull = hull_width * hull_height + eps
+        return loss + ((hull - union) / hull).pow(alpha)
+    diagonal = hull_width**2 + hull_height**2 + eps
+    distance = ((px1 + px2 - tx1 - tx2) ** 2 + (py1 + py2 - ty1 - ty2) ** 2) / 4
+    loss = loss + (distance / diagonal).pow(alpha)
+    if kind == "diou":
+        return loss
+    angles = torch.atan(tw / (th + eps)) - torch.atan(pw / (ph + eps))
+    v = (4 / math.pi**2) * angles**2
+    with torch.no_grad():
+        beta = v / (1 - iou + v + eps)
+    return loss + (beta * v).pow(alpha)

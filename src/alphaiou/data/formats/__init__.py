@@ -1,0 +1,1 @@
+"""Data set layouts: how each is recognised, read and written."""

@@ -1,0 +1,1 @@
+"""From files to training batches: decoding, cache, streaming, augmentation."""

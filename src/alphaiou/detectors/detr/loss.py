@@ -1,0 +1,182 @@
+"""The loss of DETR: every object is matched with one query, all other queries see nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from alphaiou.boxes import convert_boxes
+from alphaiou.detectors.base import TargetBatch
+from alphaiou.detectors.detr.targets import ImageTargets, targets_by_image
+from alphaiou.detectors.ops.assignment import assign
+from alphaiou.detectors.yolov5.loss import unchanged
+from alphaiou.losses import AlphaIoULoss
+from alphaiou.losses.module import check_stateless
+from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair
+from alphaiou.numerics import check_number, upcast
+
+Matches = Int[Tensor, "layers batch places"]
+
+
+class Found(NamedTuple):
+    """What the queries of each layer have found.
+
+    Attributes:
+        logits: Of each class and, last, of none.
+        shares: Boxes ``cxcywh`` as shares of the image.
+        boxes: The same ``xyxy`` in pixels.
+    """
+
+    logits: Float[Tensor, "layers batch queries classes_and_none"]
+    shares: Float[Tensor, "layers batch queries 4"]
+    boxes: Float[Tensor, "layers batch queries 4"]
+
+
+class DETRLoss(nn.Module):
+    """The three parts of the loss, each with its weight, summed over the decoder's layers.
+
+    - class: cross-entropy of every query, towards its object's class or towards none, as a mean
+      over the queries of the batch in which those without an object weigh less;
+    - l1: the distance of the matched queries' boxes in ``cxcywh``, as shares of the image;
+    - box: the box loss of the same pairs, in pixels. (In shares of the image the same loss would
+      see other aspect ratios and distances unless the image is a square.)
+
+    The last two are summed over the pairs and divided by the number of boxes of the batch. Each
+    layer is matched by itself: the cheapest sum of class, l1 and box costs over all pairs.
+
+    An image with more boxes than queries learns the first ones, as many as there are queries.
+
+    Args:
+        box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
+            any function from predicted and target boxes in ``xyxy`` to one value a pair.
+        match_loss: The same for the cost of a match, without a running mean; GIoU with α = 1
+            unless given.
+        class_weight: How much the class part counts.
+        no_object_weight: How much a query without an object counts in it.
+        l1_weight: How much the l1 part counts.
+        box_weight: How much the box part counts.
+        match_class_weight: How much the probability of the object's class counts in a match.
+        match_l1_weight: How much the l1 distance counts in a match.
+        match_box_weight: How much ``match_loss`` counts in a match.
+        auxiliary: Whether all layers of the decoder learn, or the last one alone.
+    """
+
+    def __init__(
+        self,
+        box_loss: BoxLoss,
+        *,
+        match_loss: BoxLoss | None = None,
+        class_weight: float = 1.0,
+        no_object_weight: float = 0.1,
+        l1_weight: float = 5.0,
+        box_weight: float = 2.0,
+        match_class_weight: float = 1.0,
+        match_l1_weight: float = 5.0,
+        match_box_weight: float = 2.0,
+        auxiliary: bool = True,
+    ) -> None:
+        super().__init__()
+        self.weights = {"class": class_weight, "l1": l1_weight, "box": box_weight}
+        self.match_weights = {
+            "class": match_class_weight,
+            "l1": match_l1_weight,
+            "box": match_box_weight,
+        }
+        for part in self.weights:
+            check_number(f"{part}_weight", self.weights[part], strict=False)
+            check_number(f"match_{part}_weight", self.match_weights[part], strict=False)
+        check_number("no_object_weight", no_object_weight)
+        self.no_object_weight, self.auxiliary = no_object_weight, auxiliary
+        self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
+        match_loss = AlphaIoULoss("giou", 1.0) if match_loss is None else match_loss
+        check_stateless("match_loss", match_loss)
+        self.match_loss = pair_by_pair(match_loss, box_format="xyxy")
+        #: With several processes: their mean number of boxes, so that each counts alike.
+        self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
+
+    def forward(
+        self,
+        logits: Float[Tensor, "layers batch queries classes_and_none"],
+        boxes: Float[Tensor, "layers batch queries 4"],
+        targets: TargetBatch,
+        scale: Float[Tensor, "batch 4"],
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The parts ``class``, ``l1`` and ``box``; their sum is the loss.
+
+        Args:
+            logits: Of each class and, last, of none, for the queries of each layer.
+            boxes: ``cxcywh`` as shares of the image.
+            targets: The boxes of the batch, in pixels.
+            scale: Width, height, width, height of each image.
+        """
+        if not self.auxiliary:
+            logits, boxes = logits[-1:], boxes[-1:]
+        logits, boxes = upcast(logits), upcast(boxes)
+        scale = scale.to(boxes)
+        objects = targets_by_image(targets, scale, most=logits.shape[2])
+        found = Found(logits, boxes, convert_boxes(boxes, "cxcywh", "xyxy") * scale[:, None])
+        matched = self.match(found, objects)
+        count = self.mean_over_processes(objects.total).clamp(min=1.0)
+        parts = {
+            "class": self._classes(logits, matched, objects),
+            "l1": _l1(found, matched, objects) / count,
+            "box": self._boxes(found, matched, objects) / count,
+        }
+        return {name: self.weights[name] * part for name, part in parts.items()}
+
+    @torch.no_grad()
+    def match(self, found: Found, objects: ImageTargets) -> Matches:
+        """The query of each object in each layer; 0 for places without an object."""
+        layers, batch, queries = found.logits.shape[:3]
+        shape = (layers, batch, objects.valid.shape[1], queries)
+        labels = objects.labels[None, :, :, None].expand(shape)
+        probability = found.logits.softmax(-1).transpose(2, 3).gather(2, labels)
+        apart = (found.shares[:, :, None] - objects.shares[:, :, None]).abs().sum(-1)
+        losses: Tensor = self.match_loss(
+            found.boxes[:, :, None].expand(*shape, 4).reshape(-1, 4),
+            objects.boxes[:, :, None].expand(*shape, 4).reshape(-1, 4),
+            objects.valid[:, :, None].expand(shape).reshape(-1),
+        )
+        weights = self.match_weights
+        cost = weights["l1"] * apart + weights["box"] * losses.view(shape)
+        cost = cost - weights["class"] * probability
+        counts = objects.valid.sum(1).repeat(layers)
+        return assign(cost.flatten(0, 1), counts).view(shape[:3])
+
+    def _classes(
+        self, logits: Tensor, matched: Matches, objects: ImageTargets
+    ) -> Float[Tensor, ""]:
+        layers, batch, queries, classes_and_none = logits.shape
+        none = classes_and_none - 1
+        # Places without an object write to a query behind the last, which is cut off.
+        written = matched.where(objects.valid, queries)
+        aims = torch.full((layers, batch, queries + 1), none, device=logits.device)
+        aims = aims.scatter(2, written, objects.labels.expand_as(written))[..., :queries]
+        losses = -logits.log_softmax(-1).gather(-1, aims[..., None]).squeeze(-1)
+        weights = torch.where(aims == none, self.no_object_weight, 1.0).to(losses.dtype)
+        return ((losses * weights).sum((1, 2)) / weights.sum((1, 2))).sum()
+
+    def _boxes(self, found: Found, matched: Matches, objects: ImageTargets) -> Float[Tensor, ""]:
+        valid = objects.valid.expand_as(matched)
+        # A place without an object is a point, and so is whatever query it stands for.
+        pred = _of_queries(found.boxes, matched).where(valid[..., None], 1.0)
+        target = objects.boxes.expand_as(pred)
+        losses: Tensor = self.box_loss(
+            pred.reshape(-1, 4), target.reshape(-1, 4), valid.reshape(-1)
+        )
+        return losses.sum()
+
+
+def _l1(found: Found, matched: Matches, objects: ImageTargets) -> Float[Tensor, ""]:
+    distances = (_of_queries(found.shares, matched) - objects.shares).abs().sum(-1)
+    return distances.where(objects.valid, 0.0).sum()
+
+
+def _of_queries(
+    boxes: Float[Tensor, "layers batch queries 4"], matched: Matches
+) -> Float[Tensor, "layers batch places 4"]:
+    return boxes.gather(2, matched[..., None].expand(*matched.shape, 4))

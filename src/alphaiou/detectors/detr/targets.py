@@ -1,0 +1,61 @@
+"""The boxes of a batch, image by image, in as many places for each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from alphaiou.boxes import convert_boxes
+from alphaiou.detectors.base import TargetBatch
+
+
+class ImageTargets(NamedTuple):
+    """The boxes of each image in its first places.
+
+    Attributes:
+        labels: The class of each, from 0.
+        boxes: ``xyxy`` in pixels.
+        shares: The same ``cxcywh`` as shares of the image.
+        valid: Whether the place holds a box; the others hold a point of class 0.
+        total: The number of boxes, those included that found no place.
+    """
+
+    labels: Int[Tensor, "batch places"]
+    boxes: Float[Tensor, "batch places 4"]
+    shares: Float[Tensor, "batch places 4"]
+    valid: Bool[Tensor, "batch places"]
+    total: Float[Tensor, ""]
+
+
+def targets_by_image(
+    targets: TargetBatch, scale: Float[Tensor, "batch 4"], *, most: int
+) -> ImageTargets:
+    """Sort the slots of a batch by image, without a host sync.
+
+    Args:
+        targets: The boxes, those of an image in any slots.
+        scale: Width, height, width, height of each image.
+        most: Places of an image. Its first boxes take them; those beyond have none.
+    """
+    batch, slots, device = len(scale), len(targets.images), targets.images.device
+    places = min(slots, most)
+    images = torch.arange(batch, device=device)
+    mine = (targets.images[:, None] == images) & targets.valid[:, None]
+    ranks = ((mine.cumsum(0) - 1) * mine).sum(1)
+    placed = mine.any(1) & (ranks < places)
+    # Slots without a place all go to one behind the last, which is cut off.
+    place = (targets.images * places + ranks).where(placed, batch * places)
+    slot_of = torch.zeros(batch * places + 1, dtype=torch.int64, device=device)
+    slot_of = slot_of.scatter(0, place, torch.arange(slots, device=device))[:-1]
+    valid = torch.arange(places, device=device) < mine.sum(0)[:, None]
+    boxes = targets.boxes.to(scale)[slot_of].view(batch, places, 4).where(valid[..., None], 1.0)
+    return ImageTargets(
+        labels=targets.labels[slot_of].view(batch, places).where(valid, 0),
+        boxes=boxes,
+        shares=convert_boxes(boxes, "xyxy", "cxcywh") / scale[:, None],
+        valid=valid,
+        total=targets.valid.sum(dtype=torch.float32),
+    )

@@ -1,0 +1,1 @@
+"""Faster R-CNN R50-FPN."""

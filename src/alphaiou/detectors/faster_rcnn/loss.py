@@ -1,0 +1,70 @@
+"""The box loss of Faster R-CNN: of deltas as they are learned, or of the boxes they lead to."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.functional import smooth_l1_loss
+
+from alphaiou.boxes import check_choice
+from alphaiou.detectors.faster_rcnn.boxes import Weights, decode, encode
+from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair
+from alphaiou.numerics import check_number, upcast
+
+#: Losses of deltas.
+DeltaLoss = Literal["l1", "smooth_l1"]
+#: Where the smooth L1 loss turns from a square into a line, if anywhere.
+TURN: dict[str, float] = {"l1": 0.0, "smooth_l1": 1 / 9}
+#: How much a loss counts unless told: of deltas, and of boxes.
+DELTA_WEIGHT, BOX_WEIGHT = 1.0, 10.0
+
+
+class RegressionLoss(nn.Module):
+    """The box loss of references and the boxes they answer for, summed, times its weight.
+
+    Args:
+        box_loss: ``l1`` or ``smooth_l1`` (which turns at 1/9) of the deltas; or an
+            ``AlphaIoULoss``, or a function from predicted and target boxes ``xyxy`` to one value a
+            pair, of the boxes that the deltas lead to.
+        weight: How much it counts; 1 for losses of deltas and 10 for losses of boxes unless given.
+        coder: The factors of the deltas.
+    """
+
+    def __init__(
+        self, box_loss: BoxLoss | DeltaLoss, *, weight: float | None, coder: Weights
+    ) -> None:
+        super().__init__()
+        self.turn: float | None = None
+        if isinstance(box_loss, str):
+            check_choice("box_loss", box_loss, get_args(DeltaLoss))
+            self.turn = TURN[box_loss]
+        else:
+            self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
+        usual = BOX_WEIGHT if self.turn is None else DELTA_WEIGHT
+        self.weight, self.coder = usual if weight is None else weight, coder
+        check_number("weight of the box loss", self.weight, strict=False)
+
+    def forward(
+        self,
+        deltas: Float[Tensor, "*slots 4"],
+        references: Float[Tensor, "*slots 4"],
+        boxes: Float[Tensor, "*slots 4"],
+        positive: Bool[Tensor, "*slots"],
+    ) -> Float[Tensor, ""]:
+        """The loss of the positives; what other slots hold does not matter."""
+        valid = positive.reshape(-1)
+        unit = torch.arange(4, device=valid.device) // 2
+        # A slot without a pair becomes one like any other: 0, 0, 1, 1, found.
+        references, boxes = (
+            part.reshape(-1, 4).where(valid[:, None], unit.to(part.dtype))
+            for part in (references, boxes)
+        )
+        deltas = upcast(deltas).reshape(-1, 4).where(valid[:, None], 0.0)
+        if self.turn is None:
+            losses: Tensor = self.box_loss(decode(deltas, references, self.coder), boxes, valid)
+            return self.weight * losses.sum()
+        aims = encode(boxes, references, self.coder)
+        return self.weight * smooth_l1_loss(deltas, aims, beta=self.turn, reduction="sum")

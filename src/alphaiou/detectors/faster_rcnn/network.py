@@ -1,0 +1,225 @@
+"""Faster R-CNN with a feature pyramid, trained with any box loss at fixed shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from alphaiou.detectors.base import (
+    Detections,
+    Detector,
+    Images,
+    PostProcess,
+    Target,
+    TargetBatch,
+    batch_images,
+    batch_targets,
+    in_unit,
+)
+from alphaiou.detectors.faster_rcnn.backbone import CHANNELS, Norm, ResNet, resnet_fpn
+from alphaiou.detectors.faster_rcnn.boxes import (
+    ROI_WEIGHTS,
+    RPN_WEIGHTS,
+    clip,
+    decode,
+    least_side,
+)
+from alphaiou.detectors.faster_rcnn.loss import DeltaLoss, RegressionLoss
+from alphaiou.detectors.faster_rcnn.roi import STRIDES, RegionHeads, RegionLoss, RegionSampler
+from alphaiou.detectors.faster_rcnn.rpn import Proposals, RegionProposals, RPNLoss
+from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, pad_targets
+from alphaiou.losses.pair_loss import BoxLoss
+
+#: Of the pixels of ImageNet, from 0 to 1.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Detections with a shorter side are none.
+LEAST_SIDE = 1e-2
+
+
+class FasterRCNN(Detector):
+    """The detector, torchvision's way: losses in training, detections in evaluation.
+
+    ``model(images, targets)`` in training gives the losses ``objectness``, ``rpn_box``, ``class``
+    and ``box``, to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels
+    of the image), ``scores`` and ``labels`` of each image, best first. Images are a batch, or a
+    list of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+
+    The weights have the names of torchvision's ``fasterrcnn_resnet50_fpn``. ``faster_rcnn`` builds
+    one.
+
+    Args:
+        backbone: From images to the features of five levels.
+        rpn: The first stage.
+        roi_heads: The second stage.
+        rpn_loss: The loss of the first stage.
+        roi_sampler: What the second stage looks at in training.
+        roi_loss: The loss of the second stage.
+        max_boxes: The most boxes of an image that count in training at fixed shapes.
+        postprocess: Thresholds of score and NMS, and the number of detections.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+    loss_names = ("objectness", "rpn_box", "class", "box")
+    compiled_parts = ("backbone", "rpn", "rpn_loss", "roi_sampler", "roi_heads", "roi_loss")
+    cast_later = ("rpn.head",)
+    images_at_once = 16
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        rpn: RegionProposals,
+        roi_heads: RegionHeads,
+        *,
+        rpn_loss: RPNLoss,
+        roi_sampler: RegionSampler,
+        roi_loss: RegionLoss,
+        max_boxes: int,
+        postprocess: PostProcess,
+    ) -> None:
+        super().__init__()
+        self.backbone, self.rpn, self.roi_heads = backbone, rpn, roi_heads
+        self.rpn_loss, self.roi_sampler, self.roi_loss = rpn_loss, roi_sampler, roi_loss
+        self.max_boxes, self.postprocess = max_boxes, postprocess
+        for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
+            self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
+
+    def forward(
+        self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
+    ) -> dict[str, Tensor] | list[Detections]:
+        """Losses in training, detections in evaluation."""
+        batch = (in_unit(batch_images(images, multiple=32)) - self.mean) / self.deviation
+        features = list(self.backbone(batch).values())
+        anchors = self.rpn.anchors(features, (batch.shape[-2], batch.shape[-1]))
+        frames = _frames(images, anchors)
+        every, proposals = self.rpn(features, anchors, frames)
+        levels = features[: len(STRIDES)]
+        if not self.training:
+            sizes = [(image.shape[-2], image.shape[-1]) for image in images]
+            return self.postprocess(self.predict(levels, proposals, frames), sizes)
+        if targets is None:
+            raise ValueError("targets must be given in training; call model.eval() to detect")
+        truth = self._truth(targets, len(batch))
+        candidates = proposals.valid.shape[1] + truth.valid.shape[1]
+        # Not in the compiled parts: Triton 3.6 fails where random numbers meet a reduction.
+        first, second = (
+            torch.rand(len(batch), count, device=batch.device)
+            for count in (len(anchors), candidates)
+        )
+        regions = self.roi_sampler(proposals, truth, second)
+        losses = (
+            *self.rpn_loss(every, anchors, truth, first),
+            *self.roi_loss(*self.roi_heads(levels, regions.boxes), regions),
+        )
+        return dict(zip(self.loss_names, losses, strict=True))
+
+    def predict(
+        self, levels: Sequence[Tensor], proposals: Proposals, frames: Float[Tensor, "batch 4"]
+    ) -> tuple[Float[Tensor, "batch n classes 4"], Float[Tensor, "batch n classes"]]:
+        """The box of every proposal for each class, ``xyxy`` in pixels, and its score."""
+        logits, deltas = self.roi_heads(levels, proposals.boxes)
+        boxes = decode(deltas[:, :, 1:], proposals.boxes[:, :, None], ROI_WEIGHTS)
+        boxes = clip(boxes, frames[:, None, None])
+        there = proposals.valid[:, :, None] & (least_side(boxes) >= LEAST_SIDE)
+        return boxes, logits.softmax(dim=-1)[:, :, 1:].where(there, 0.0)
+
+    def _truth(self, targets: Sequence[Target] | TargetBatch, images: int) -> Truth:
+        if isinstance(targets, TargetBatch):
+            return pad_targets(targets, images, max(1, min(len(targets.labels), self.max_boxes)))
+        most = max(len(target["boxes"]) for target in targets)
+        return pad_targets(batch_targets(targets), images, max(1, most))
+
+
+def faster_rcnn(
+    num_classes: int,
+    box_loss: BoxLoss | DeltaLoss,
+    *,
+    box_weight: float | None = None,
+    rpn_box_loss: BoxLoss | DeltaLoss = "l1",
+    rpn_box_weight: float | None = None,
+    backbone: ResNet = "resnet50",
+    backbone_weights: Literal["imagenet"] | Path | None = None,
+    norm: Norm | None = None,
+    frozen_stages: int | None = None,
+    image_size: int = 800,
+    pre_nms: int = 1000,
+    post_nms: int = 1000,
+    rpn_samples: int = 256,
+    roi_samples: int = 512,
+    head_width: int = 1024,
+    max_boxes: int = 128,
+    postprocess: PostProcess | None = None,
+) -> FasterRCNN:
+    """Faster R-CNN R50-FPN as in the common 1x recipes, with any box loss in both stages.
+
+    Args:
+        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
+        box_loss: Of the second stage: an ``AlphaIoULoss`` or a function from predicted and target
+            boxes ``xyxy`` to one value a pair, of decoded boxes; or ``l1`` or ``smooth_l1`` of the
+            deltas.
+        box_weight: How much it counts, as the sum over positives divided by the number of sampled
+            regions; 10 for losses of boxes and 1 for losses of deltas unless given.
+        rpn_box_loss: Of the first stage, likewise.
+        rpn_box_weight: How much that counts, likewise.
+        backbone: The ResNet.
+        backbone_weights: ``imagenet`` for torchvision's (downloaded), a ``.pth`` or
+            ``.safetensors`` file of the like or of a Faster R-CNN, or none: then nothing is frozen.
+        norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms
+            (``group``); frozen ones with weights and group norms without unless given.
+        frozen_stages: How many of the backbone's five stages do not learn; unless given, 2 with
+            weights and frozen norms, else 0.
+        image_size: The side that images have: anchors have 32 to 512 pixels for 800, and sizes go
+            with it.
+        pre_nms: The most boxes of a level that go into the NMS of proposals.
+        post_nms: The most proposals of an image.
+        rpn_samples: Anchors of an image that train, half of them positives if there are as many.
+        roi_samples: Regions of an image that train, a quarter of them positives if there are.
+        head_width: Of the two hidden layers of the second stage.
+        max_boxes: The most boxes of an image that count in training at fixed shapes.
+        postprocess: Thresholds of score and NMS, and the number of detections; .05, .5 and 100
+            unless given.
+
+    Raises:
+        WeightsError: The weights are not there or do not fit.
+
+    Examples:
+        >>> from alphaiou import AlphaIoULoss
+        >>> detector = faster_rcnn(20, AlphaIoULoss("giou", 3.0), backbone="resnet18")
+        >>> detections = detector.eval()(torch.zeros(1, 3, 64, 64))
+        >>> sorted(detections[0])
+        ['boxes', 'labels', 'scores']
+    """
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    first = RegressionLoss(rpn_box_loss, weight=rpn_box_weight, coder=RPN_WEIGHTS)
+    second = RegressionLoss(box_loss, weight=box_weight, coder=ROI_WEIGHTS)
+    anchors = Assignment(0.7, 0.3, low_quality=True, samples=rpn_samples, positive_share=0.5)
+    regions = Assignment(0.5, 0.5, low_quality=False, samples=roi_samples, positive_share=0.25)
+    return FasterRCNN(
+        resnet_fpn(backbone, weights=backbone_weights, norm=norm, frozen_stages=frozen_stages),
+        RegionProposals(
+            CHANNELS, image_size=image_size, pre_nms=pre_nms, post_nms=post_nms, nms_iou=0.7
+        ),
+        RegionHeads(CHANNELS, width=head_width, num_classes=num_classes),
+        rpn_loss=RPNLoss(anchors, first),
+        roi_sampler=RegionSampler(regions),
+        roi_loss=RegionLoss(second),
+        max_boxes=max_boxes,
+        postprocess=postprocess or PostProcess(0.05, 0.5, max_detections=100),
+    )
+
+
+def _frames(images: Images, like: Tensor) -> Float[Tensor, "batch 4"]:
+    """Width, height, width, height of each image."""
+    if isinstance(images, Tensor):
+        # Not from a list: that would wait for the device.
+        height, width = images.shape[-2:]
+        sides = like.new_full((len(images), 2), width), like.new_full((len(images), 2), height)
+        return torch.stack(sides, dim=-1).flatten(1)
+    sizes = [(image.shape[-1], image.shape[-2]) * 2 for image in images]
+    return torch.tensor(sizes).to(like)

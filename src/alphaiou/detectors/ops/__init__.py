@@ -1,0 +1,1 @@
+"""Operations of detectors: NMS, RoIAlign, assignment, norm and SiLU."""

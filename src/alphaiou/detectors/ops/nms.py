@@ -1,0 +1,80 @@
+"""Non-maximum suppression of many images at once, in shapes that do not depend on the data.
+
+torchvision's operator gives the indices that are kept, so the host has to wait for their number,
+and on CUDA it goes through the candidates of all images one after the other. Here every image is a
+problem of its own, its answer a mask, and on CUDA all are solved at once: this can be recorded in a
+CUDA graph. What is kept is the same.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from alphaiou.detectors.ops.kernels import HAS_TRITON
+
+#: The kernel holds the candidates of an image in registers.
+MOST_IN_KERNEL = 4096
+
+
+def keep_best(
+    boxes: Float[Tensor, "problems candidates 4"],
+    groups: Int[Tensor, "problems candidates"],
+    valid: Bool[Tensor, "problems candidates"],
+    threshold: float,
+) -> Bool[Tensor, "problems candidates"]:
+    """Which candidates NMS keeps: those that overlap no better one that is kept.
+
+    Args:
+        boxes: ``xyxy``, the best candidate of each problem first.
+        groups: Boxes of different groups, such as classes, do not see each other.
+        valid: Candidates that are there; the others are not kept and remove nothing.
+        threshold: The IoU above which the worse of two boxes is removed.
+
+    Examples:
+        >>> boxes = torch.tensor([[[0.0, 0, 9, 9], [0.0, 0, 9, 8], [5.0, 5, 9, 9]]])
+        >>> keep_best(boxes, torch.zeros(1, 3).long(), torch.ones(1, 3).bool(), 0.5)
+        tensor([[ True, False,  True]])
+    """
+    kept: Tensor = _keep_best(boxes, groups, valid, threshold)
+    return kept
+
+
+def _solve(boxes: Tensor, groups: Tensor, valid: Tensor, threshold: float) -> Tensor:
+    if boxes.is_cuda and HAS_TRITON and boxes.shape[1] <= MOST_IN_KERNEL:
+        from alphaiou.detectors.ops.kernels.nms import launch
+
+        return launch(boxes, groups, valid, threshold)
+    return by_torchvision(boxes, groups, valid, threshold)
+
+
+_keep_best = torch.library.custom_op(
+    "alphaiou::keep_best",
+    _solve,
+    mutates_args=(),
+    schema="(Tensor boxes, Tensor groups, Tensor valid, float threshold) -> Tensor",
+)
+_keep_best.register_fake(lambda boxes, groups, valid, threshold: torch.empty_like(valid))
+
+
+def by_torchvision(
+    boxes: Float[Tensor, "problems candidates 4"],
+    groups: Int[Tensor, "problems candidates"],
+    valid: Bool[Tensor, "problems candidates"],
+    threshold: float,
+) -> Bool[Tensor, "problems candidates"]:
+    """The same by torchvision's operator, one problem after the other."""
+    from torchvision.ops import nms
+
+    kept = torch.zeros_like(valid)
+    # Ranks are scores: the first is the best. fp64, as moving groups apart costs digits.
+    falling = -torch.arange(boxes.shape[1], dtype=torch.float64, device=boxes.device)
+    for problem, there in enumerate(valid):
+        rows = there.nonzero().flatten()
+        if not len(rows):
+            continue
+        own = boxes[problem, rows].double()
+        apart = own + (groups[problem, rows] * (own.amax() - own.amin() + 1.0))[:, None]
+        kept[problem, rows[nms(apart, falling[rows], threshold)]] = True
+    return kept

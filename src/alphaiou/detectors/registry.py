@@ -1,0 +1,157 @@
+"""Detectors by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from jaxtyping import Float
+from torch import Tensor
+
+from alphaiou.boxes import check_choice
+from alphaiou.detectors.base import Detector, PostProcess
+from alphaiou.detectors.faster_rcnn.loss import DeltaLoss
+from alphaiou.detectors.yolov5.loss import Objectness
+from alphaiou.detectors.yolov5.network import SIZES, yolov5
+from alphaiou.losses import AlphaIoULoss
+from alphaiou.losses.pair_loss import BoxLoss
+
+FASTER_RCNN, DETR = "fasterrcnn_r50_fpn", "detr_r50"
+DETECTORS = (*SIZES, FASTER_RCNN, DETR)
+#: Losses of the numbers that Faster R-CNN learns, and not of the boxes that they lead to.
+DELTA_LOSSES: tuple[DeltaLoss, ...] = get_args(DeltaLoss)
+
+_BACKBONE = {"backbone_weights": "backbone_weights", "norm": "norm"}
+#: What may be said of a detector, and what its own function calls it.
+_YOLOV5_SETTINGS = {
+    name: name
+    for name in (
+        "box_gain",
+        "objectness_gain",
+        "class_gain",
+        "objectness",
+        "anchors",
+        "postprocess",
+    )
+}
+_SETTINGS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(SIZES, _YOLOV5_SETTINGS),
+    FASTER_RCNN: {
+        "box_gain": "box_weight",
+        "rpn_loss": "rpn_box_loss",
+        "image_size": "image_size",
+        "postprocess": "postprocess",
+        **_BACKBONE,
+    },
+    DETR: {
+        "box_gain": "box_weight",
+        "match_loss": "match_loss",
+        **_BACKBONE,
+        "backbone_lr_scale": "backbone_lr_scale",
+        "dropout": "dropout",
+    },
+}
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """What ``build_detector`` can be told about a detector, besides its box loss.
+
+    Examples:
+        >>> settings_of("detr_r50")
+        ('box_gain', 'match_loss', 'backbone_weights', 'norm', 'backbone_lr_scale', 'dropout')
+    """
+    check_choice("name", name, DETECTORS)
+    return tuple(_SETTINGS[name])
+
+
+def build_detector(
+    name: str,
+    num_classes: int,
+    *,
+    box_loss: BoxLoss | DeltaLoss | None = None,
+    box_gain: float | None = None,
+    objectness_gain: float | None = None,
+    class_gain: float | None = None,
+    objectness: Objectness | None = None,
+    anchors: Float[Tensor, "3 3 2"] | None = None,
+    rpn_loss: BoxLoss | DeltaLoss | None = None,
+    match_loss: BoxLoss | None = None,
+    backbone_weights: Literal["imagenet"] | Path | None = None,
+    norm: Literal["frozen", "batch", "group"] | None = None,
+    backbone_lr_scale: float | None = None,
+    dropout: float | None = None,
+    image_size: int | None = None,
+    postprocess: PostProcess | None = None,
+) -> Detector:
+    """A detector with fresh weights; what is not given is as usual for it.
+
+    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the modules of these names build the
+    same, and let more be chosen.
+
+    Args:
+        name: One of ``DETECTORS``.
+        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
+        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value a
+            pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
+            ``l1`` or ``smooth_l1`` of its deltas. α = 3 unless given: of IoU, for DETR of GIoU.
+        box_gain: How much the box loss counts.
+        objectness_gain: How much the objectness loss counts (YOLOv5).
+        class_gain: How much the class loss counts (YOLOv5).
+        objectness: What the objectness of a positive learns, ``iou`` or ``similarity`` (YOLOv5).
+        anchors: Width and height of three anchors on each of three layers, in pixels (YOLOv5).
+        rpn_loss: The box loss of the first stage (Faster R-CNN).
+        match_loss: The box loss that objects and queries are matched by (DETR).
+        backbone_weights: ``imagenet`` for those of torchvision, or a file of the like (Faster
+            R-CNN, DETR).
+        norm: The norms of the backbone (Faster R-CNN, DETR).
+        backbone_lr_scale: The share of the learning rate that the backbone learns with (DETR).
+        dropout: The share of numbers that the transformer drops in training (DETR).
+        image_size: The side of the images, which the sizes of anchors go with (Faster R-CNN).
+        postprocess: Thresholds of score and NMS, and the number of detections (not DETR).
+
+    Raises:
+        ValueError: The detector has nothing that could be so chosen.
+        WeightsError: The weights of the backbone are not there or do not fit.
+
+    Examples:
+        >>> detector = build_detector("yolov5n", 20, box_loss=AlphaIoULoss("diou", alpha=3.0))
+        >>> detections = detector.eval()(torch.zeros(1, 3, 64, 64))
+        >>> sorted(detections[0])
+        ['boxes', 'labels', 'scores']
+    """
+    chosen = {
+        "box_gain": box_gain,
+        "objectness_gain": objectness_gain,
+        "class_gain": class_gain,
+        "objectness": objectness,
+        "anchors": anchors,
+        "rpn_loss": rpn_loss,
+        "match_loss": match_loss,
+        "backbone_weights": backbone_weights,
+        "norm": norm,
+        "backbone_lr_scale": backbone_lr_scale,
+        "dropout": dropout,
+        "image_size": image_size,
+        "postprocess": postprocess,
+    }
+    settings = _own_settings(name, {key: one for key, one in chosen.items() if one is not None})
+    if name == FASTER_RCNN:
+        from alphaiou.detectors.faster_rcnn.network import faster_rcnn
+
+        return faster_rcnn(num_classes, box_loss or AlphaIoULoss(), **settings)
+    if isinstance(box_loss, str):
+        raise ValueError(f"box_loss={box_loss!r} is for {FASTER_RCNN} alone, not for {name}")
+    if name == DETR:
+        from alphaiou.detectors.detr.network import detr
+
+        return detr(num_classes, box_loss, **settings)
+    return yolov5(name, num_classes, box_loss, **settings)
+
+
+def _own_settings(name: str, chosen: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a detector by the names of its own function."""
+    possible = settings_of(name)
+    for key in chosen:
+        if key not in possible:
+            raise ValueError(f"{name} has no {key}; it has {', '.join(possible)}")
+    return {_SETTINGS[name][key]: one for key, one in chosen.items()}

@@ -1,0 +1,150 @@
+"""The loss of YOLOv5: boxes, objectness, classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from alphaiou.boxes import box_iou, check_choice
+from alphaiou.detectors.base import TargetBatch
+from alphaiou.detectors.yolov5.targets import assign
+from alphaiou.losses.pair_loss import Boxes, BoxLoss, pair_by_pair
+from alphaiou.numerics import check_number, upcast
+
+Objectness = Literal["iou", "similarity"]
+#: Raw predictions of one layer: for each cell and anchor x, y, w, h, objectness and the classes.
+Predictions = Float[Tensor, "batch _rows _columns anchors channels"]
+
+#: How much the objectness of each layer counts, from the finest to the coarsest.
+BALANCE = (4.0, 1.0, 0.4)
+
+
+class YOLOv5Loss(nn.Module):
+    """The three parts of the loss, each with its gain, summed over layers, times the batch size.
+
+    - box: the mean of the box loss over the positives of a layer;
+    - objectness: binary cross-entropy of every prediction, towards the quality of its box;
+    - class: binary cross-entropy of each class, over the positives.
+
+    Args:
+        num_classes: The number of classes.
+        box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
+            any function from predicted and target boxes in ``cxcywh`` to one value a pair.
+        box_gain: The gain of the box part.
+        objectness_gain: The gain of the objectness part for images of 640 pixels; it goes with
+            their area.
+        class_gain: The gain of the class part for 80 classes; it goes with their number.
+        objectness: What a positive's objectness learns: ``iou``, the plain IoU of its box, or
+            ``similarity``, one minus its box loss, as the published code of the paper has it.
+    """
+
+    gains: Float[Tensor, " parts"]
+
+    def __init__(
+        self,
+        num_classes: int,
+        box_loss: BoxLoss,
+        *,
+        box_gain: float = 0.05,
+        objectness_gain: float = 1.0,
+        class_gain: float = 0.5,
+        objectness: Objectness = "iou",
+    ) -> None:
+        super().__init__()
+        check_choice("objectness", objectness, get_args(Objectness))
+        check_number("box_gain", box_gain)
+        check_number("objectness_gain", objectness_gain)
+        check_number("class_gain", class_gain)
+        self.num_classes, self.objectness = num_classes, objectness
+        # In a tensor, so that what is compiled for some gains serves for others.
+        gains = torch.tensor([box_gain, objectness_gain, class_gain * num_classes / 80])
+        self.register_buffer("gains", gains, persistent=False)
+        self.box_loss = pair_by_pair(box_loss, box_format="cxcywh")
+        #: With several processes: their mean number of positives, so that each counts alike.
+        self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
+
+    def forward(
+        self,
+        outputs: Sequence[Predictions],
+        targets: TargetBatch,
+        anchors: Float[Tensor, "layers anchors 2"],
+        strides: Sequence[int],
+    ) -> dict[str, Float[Tensor, ""]]:
+        """The parts ``box``, ``objectness`` and ``class``; their sum is the loss."""
+        layers = zip(outputs, anchors, strides, BALANCE, strict=True)
+        parts = torch.stack([self._layer(*layer, targets) for layer in layers]).sum(0)
+        batch, rows, columns = outputs[0].shape[:3]
+        image_size = strides[0] * max(rows, columns)
+        box, objectness, classes = (batch * self.gains * parts).unbind()
+        return {"box": box, "objectness": (image_size / 640) ** 2 * objectness, "class": classes}
+
+    def _layer(
+        self,
+        output: Predictions,
+        anchors: Float[Tensor, "anchors 2"],
+        stride: int,
+        balance: float,
+        targets: TargetBatch,
+    ) -> Float[Tensor, " 3"]:
+        """The three parts of one layer."""
+        rows, columns = output.shape[1:3]
+        positives = assign(targets, anchors, stride=stride, grid=(rows, columns))
+        # All of them in fp32 before any is chosen: gradients of half precision cannot be added up
+        # by the compiler's own kernels.
+        valid, every = positives.valid, upcast(output.flatten(0, 3))
+        count = self.mean_over_processes(valid.sum(dtype=torch.float32))
+        count = count.where(count > 0, 1.0)
+        chosen = every.index_select(0, positives.predictions)
+
+        # What a slot without a pair holds may be no number: it becomes a box like any other.
+        pred = decode(chosen[:, :4], positives.anchors.to(chosen.dtype)).where(valid[:, None], 1.0)
+        boxes = positives.boxes.to(pred).where(valid[:, None], 1.0)
+        losses = self.box_loss(pred, boxes, valid)
+        quality = self._quality(pred.detach(), boxes, losses.detach()).where(valid, 0.0)
+
+        confidence = every[:, 4]
+        aims = torch.zeros_like(confidence).scatter_reduce(
+            0, positives.predictions, quality.to(confidence), "amax"
+        )
+        objectness = binary_cross_entropy_with_logits(confidence, aims)
+        return torch.stack(
+            [
+                losses.sum() / count,
+                balance * objectness,
+                self._classes(chosen[:, 5:], positives.labels, valid) / count,
+            ]
+        )
+
+    def _quality(self, pred: Boxes, target: Boxes, losses: Float[Tensor, " pairs"]) -> Tensor:
+        if self.objectness == "similarity":
+            return (1.0 - losses).clamp(0.0, 1.0)
+        return box_iou(pred, target, box_format="cxcywh").clamp(0.0, 1.0)
+
+    def _classes(
+        self, logits: Float[Tensor, "pairs classes"], labels: Tensor, valid: Tensor
+    ) -> Float[Tensor, ""]:
+        """The cross-entropy of the classes, summed over positives; one class is no question."""
+        if self.num_classes == 1:
+            return logits.sum() * 0.0
+        classes = torch.arange(self.num_classes, device=labels.device)
+        aims = (labels[:, None] == classes).to(logits.dtype)
+        each = binary_cross_entropy_with_logits(logits, aims, reduction="none").mean(1)
+        return each.where(valid, 0.0).sum()
+
+
+def decode(
+    raw: Float[Tensor, "*pairs 4"], anchors: Float[Tensor, "*#pairs 2"]
+) -> Float[Tensor, "*pairs 4"]:
+    """Boxes ``cxcywh`` in cells from the corner of their own cell; anchors are in cells too."""
+    doubled = 2.0 * raw.sigmoid()
+    return torch.cat([doubled[..., :2] - 0.5, doubled[..., 2:].square() * anchors], dim=-1)
+
+
+def unchanged(count: Tensor) -> Tensor:
+    """One process alone has the mean of all of them."""
+    return count

@@ -1,0 +1,96 @@
+"""Which predictions of YOLOv5 answer for which boxes, at fixed shapes and without a host sync."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from alphaiou.detectors.base import TargetBatch
+
+#: An anchor fits a box if neither is this many times as wide or as high as the other.
+LARGEST_RATIO = 4.0
+
+
+class Positives(NamedTuple):
+    """The pairs of predictions and boxes of one layer; a slot for each box, anchor and cell.
+
+    Attributes:
+        predictions: Row of the prediction among those of all images, cells and anchors.
+        anchors: Width and height of its anchor, in cells.
+        boxes: The box to predict, ``cxcywh`` in cells, from the corner of the prediction's cell.
+        labels: The class to predict.
+        valid: Whether the slot holds a pair.
+    """
+
+    predictions: Int[Tensor, " slots"]
+    anchors: Float[Tensor, "slots 2"]
+    boxes: Float[Tensor, "slots 4"]
+    labels: Int[Tensor, " slots"]
+    valid: Bool[Tensor, " slots"]
+
+
+def assign(
+    targets: TargetBatch,
+    anchors: Float[Tensor, "anchors 2"],
+    *,
+    stride: int,
+    grid: tuple[int, int],
+) -> Positives:
+    """Pair the boxes of a batch with the predictions of one layer.
+
+    A box goes to every anchor that fits it, in the cell of its centre, and in the one beside and
+    the one above or below that are nearest to the centre and lie in the grid.
+
+    Args:
+        targets: The boxes, in pixels.
+        anchors: Their widths and heights, in pixels.
+        stride: Pixels of a cell.
+        grid: Rows and columns of the layer.
+
+    Returns:
+        Nine slots a box (three anchors, three cells), the predictions in the order image, row,
+        column, anchor.
+    """
+    sizes = (targets.boxes[:, 2:] - targets.boxes[:, :2]) / stride
+    centres = (targets.boxes[:, 2:] + targets.boxes[:, :2]) / (2 * stride)
+    anchors = anchors.to(sizes) / stride
+    ratios = sizes[:, None] / anchors
+    fits = torch.maximum(ratios, 1 / ratios).amax(-1) < LARGEST_RATIO
+    cells, near = _cells(centres, grid)
+    valid = (targets.valid[:, None] & fits)[:, :, None] & near[:, None, :]
+
+    shape = valid.shape
+    rows, columns = grid
+    place = (targets.images[:, None] * rows + cells[..., 1]) * columns + cells[..., 0]
+    number = torch.arange(len(anchors), device=place.device)[:, None]
+    predictions = place[:, None] * len(anchors) + number
+    offsets = centres[:, None] - cells
+    boxes = torch.cat([offsets, sizes[:, None].expand_as(offsets)], dim=-1)
+    return Positives(
+        predictions=predictions.where(valid, 0).flatten(),
+        anchors=anchors[:, None].expand(*shape, 2).reshape(-1, 2),
+        boxes=boxes[:, None].expand(*shape, 4).reshape(-1, 4),
+        labels=targets.labels[:, None, None].expand(shape).flatten(),
+        valid=valid.flatten(),
+    )
+
+
+def _cells(
+    centres: Float[Tensor, "boxes 2"], grid: tuple[int, int]
+) -> tuple[Int[Tensor, "boxes 3 2"], Bool[Tensor, "boxes 3"]]:
+    """The cell of each centre and its two neighbours as column and row, and which are there."""
+    rows, columns = grid
+    x, y = centres.unbind(-1)
+    column, row = x.floor().clamp(0, columns - 1), y.floor().clamp(0, rows - 1)
+    # Nearer than half a cell: from its very middle a centre has no neighbour.
+    beside, above = column + (x - column - 0.5).sign(), row + (y - row - 0.5).sign()
+    cells = torch.stack([column, row, beside, row, column, above], dim=-1).view(-1, 3, 2)
+    there = [
+        torch.ones_like(column, dtype=torch.bool),
+        (beside != column) & (beside >= 0) & (beside < columns),
+        (above != row) & (above >= 0) & (above < rows),
+    ]
+    return cells.long(), torch.stack(there, dim=-1)

@@ -1,1 +1,0 @@
-"""Measuring the losses: their speed (``losses``), and what hard boxes do to them (``fuzz``)."""

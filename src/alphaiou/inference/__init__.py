@@ -1,0 +1,1 @@
+"""Trained detectors in use: weights files, prediction, evaluation, drawing."""

@@ -1,0 +1,333 @@
+"""Files of detections, anybody's: read, put beside their data set, scored, and written about."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import msgspec
+import numpy as np
+from jaxtyping import Float64
+
+from alphaiou import __version__
+from alphaiou.data.index import DetectionIndex
+from alphaiou.data.problems import DataError, left_out
+from alphaiou.metrics import (
+    RULES,
+    Scores,
+    ScoringData,
+    counts_above,
+    detection_ious,
+    relative_improvement,
+    score,
+)
+from alphaiou.metrics.rules import RuleName
+
+Key = int | float | str
+
+
+class Prediction(msgspec.Struct, gc=False):
+    """One detection; ``bbox`` is x y width height in pixels."""
+
+    image_id: Key
+    category_id: Key
+    bbox: tuple[float, float, float, float]
+    score: float
+
+
+class _Document(msgspec.Struct):
+    annotations: list[Prediction]
+
+
+FORM = '[{"image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.9}, ...]'
+
+
+def load_predictions(path: Path, index: DetectionIndex) -> ScoringData:
+    """Read detections and put them beside the boxes of a data set.
+
+    An image is named by its number in the data set, or by its file name with or without folder
+    and ending; a category by its number or its name.
+
+    Args:
+        path: A JSON file: a list of detections, or an object with such a list as ``annotations``.
+        index: The data set that they were made on.
+
+    Raises:
+        DataError: They cannot be used; the message names the file, the entry and the remedy.
+    """
+    predictions = read_predictions(path)
+    images = _places(path, "image_id", predictions, _image_keys(path, predictions, index), index)
+    labels = _places(path, "category_id", predictions, _category_keys(index), index)
+    boxes = np.array([one.bbox for one in predictions], dtype=np.float64).reshape(-1, 4)
+    scores = np.array([one.score for one in predictions], dtype=np.float64)
+    _refuse(path, "bbox", ~np.isfinite(boxes), boxes, "every number must be finite")
+    _refuse(path, "bbox", boxes[:, 2:] < 0, boxes, "width and height must not be negative")
+    _refuse(path, "score", ~np.isfinite(scores), scores, "it must be finite")
+    return replace(targets_of(index), images=images, boxes=boxes, labels=labels, scores=scores)
+
+
+def targets_of(index: DetectionIndex) -> ScoringData:
+    """The boxes of a data set, without detections."""
+    sizes = index.boxes[:, 2:] - index.boxes[:, :2]
+    return replace(
+        ScoringData.empty(),
+        image_ids=index.image_ids,
+        target_images=index.image_of_box(),
+        target_boxes=np.concatenate([index.boxes[:, :2], sizes], axis=1),
+        target_labels=index.labels.astype(np.int64),
+        target_areas=index.areas,
+        crowd=index.crowd,
+        difficult=index.difficult,
+    )
+
+
+def read_predictions(path: Path) -> list[Prediction]:
+    """Read the entries of a file of detections.
+
+    Raises:
+        DataError: It is no JSON, or an entry lacks something; the message says where.
+    """
+    raw = path.read_bytes()
+    wrapped = raw.lstrip()[:1] == b"{"
+    try:
+        if wrapped:
+            return msgspec.json.decode(raw, type=_Document).annotations
+        return msgspec.json.decode(raw, type=list[Prediction])
+    except msgspec.ValidationError as error:
+        raise DataError(_explain(path, str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DataError(f"{path}{_malformed(raw, str(error))}") from None
+
+
+def _explain(path: Path, message: str) -> str:
+    """The decoder's message with the entry in words."""
+    what, _, place = message.partition(" - at ")
+    found = re.fullmatch(r"`\$(?:\.annotations)?\[(\d+)\](?:\.(\w+))?.*`", place)
+    if found is None:
+        return f"{path}: {what[:1].lower()}{what[1:]}; it must be a list: {FORM}"
+    field = f", {found[2]}" if found[2] else ""
+    return (
+        f"{path}, {entry(int(found[1]))}{field}: {what[:1].lower()}{what[1:]}; write it as {FORM}"
+    )
+
+
+def _malformed(raw: bytes, message: str) -> str:
+    place = re.search(r"\(byte (\d+)\)", message)
+    before = raw[: int(place[1]) if place else len(raw)].count(b'"image_id"')
+    where = f", {entry(before - 1)}" if before else ""
+    remedy = "write it again as JSON"
+    if re.search(rb"[\[:,]\s*-?(NaN|Infinity)", raw):
+        remedy = "NaN and Infinity are no JSON: leave those detections out, and write it again"
+    return f"{where}: {message}; {remedy}"
+
+
+def entry(number: int) -> str:
+    """An entry as messages name it."""
+    return f"entry {number} (the first is 0)"
+
+
+def _image_keys(
+    path: Path, predictions: Sequence[Prediction], index: DetectionIndex
+) -> dict[Key, int]:
+    """What an image may be called, each with its position."""
+    files = [PurePosixPath(name) for name in index.files]
+    names: dict[Key, int] = {}
+    for called in ("stem", "name"):
+        unique = Counter(getattr(file, called) for file in files)
+        names |= {
+            getattr(file, called): i
+            for i, file in enumerate(files)
+            if unique[getattr(file, called)] == 1
+        }
+    names |= {str(file.with_suffix("")): i for i, file in enumerate(files)}
+    names |= {str(file): i for i, file in enumerate(files)}
+    numbers = {one.image_id for one in predictions if not isinstance(one.image_id, str)}
+    return names | _image_numbers(path, numbers, index, [file.stem for file in files])
+
+
+def _image_numbers(
+    path: Path, numbers: set[int | float], index: DetectionIndex, stems: Sequence[str]
+) -> dict[Key, int]:
+    """The images by number: the format's own; else that of the file name, or of the position."""
+    by_number: dict[Key, int] = {number: i for i, number in enumerate(index.image_ids.tolist())}
+    if index.layout not in ("voc", "yolo"):
+        return by_number
+    by_name: dict[Key, int] = {int(s): i for i, s in enumerate(stems) if re.fullmatch("[0-9]+", s)}
+    fitting = [table for table in (by_name, by_number) if numbers <= table.keys()]
+    if len(fitting) > 1 and any(by_name[n] != by_number[n] for n in numbers):
+        number = min(n for n in numbers if by_name[n] != by_number[n])
+        raise DataError(
+            f"{path}: image_id {number} may be the file {stems[by_name[number]]} or image {number} "
+            f"of the set, {stems[by_number[number]]}; write file names as image_id"
+        )
+    return fitting[0] if fitting else by_name or by_number
+
+
+def _category_keys(index: DetectionIndex) -> dict[Key, int]:
+    names: dict[Key, int] = {name: label for label, name in enumerate(index.classes)}
+    return names | {number: label for label, number in enumerate(index.category_ids.tolist())}
+
+
+def _places(
+    path: Path,
+    field: str,
+    predictions: Sequence[Prediction],
+    places: Mapping[Key, int],
+    index: DetectionIndex,
+) -> np.ndarray:
+    given = [getattr(one, field) for one in predictions]
+    found = np.array([places.get(key, -1) for key in given], dtype=np.int64)
+    unknown = np.flatnonzero(found < 0)
+    if len(unknown) == 0:
+        return found
+    what = "images" if field == "image_id" else "categories"
+    known = [key for key in places if isinstance(key, int)]
+    examples = [*sorted(known)[:3], *[key for key in places if isinstance(key, str)][:2]]
+    listed = ", ".join(map(repr, examples))
+    if len(unknown) == len(given):
+        which = f"none of its {len(set(given)):,} {what} is in the data set"
+    else:
+        strangers = len({given[row] for row in unknown})
+        which = f"{strangers:,} of its {len(set(given)):,} {what} are not in the data set"
+    raise DataError(
+        f"{path}, {entry(int(unknown[0]))}: {field} {given[unknown[0]]!r} is unknown; {which} "
+        f"{index.root}, split {index.split}, which has {listed}, ...; choose the data and the "
+        "split that the detections were made on"
+    )
+
+
+def _refuse(path: Path, field: str, wrong: np.ndarray, values: np.ndarray, rule: str) -> None:
+    if wrong.any():
+        row = int(np.nonzero(wrong)[0][0])
+        raise DataError(
+            f"{path}, {entry(row)}: {field} is {values[row].tolist()}; {rule}: leave it out"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One file of detections, scored.
+
+    Attributes:
+        name: What tables call it: the name of its file, with the folder where two have the same.
+        file: The file.
+        scores: Its scores.
+        ious: The IoU of each detection with the best object of its class.
+        objects: The same, each object once.
+    """
+
+    name: str
+    file: Path
+    scores: Scores
+    ious: Float64[np.ndarray, " detections"]
+    objects: Float64[np.ndarray, " objects"]
+
+
+def evaluate_files(
+    files: Sequence[Path],
+    index: DetectionIndex,
+    *,
+    rule: RuleName = "coco",
+    max_detections: int | None = None,
+    min_score: float | None = None,
+) -> list[Evaluation]:
+    """Score files of detections, all by the same rule.
+
+    Args:
+        files: JSON files in COCO's format.
+        index: The data set they were made on.
+        rule: How to score.
+        max_detections: How many detections of a class count in an image; None is the rule's own.
+        min_score: The lowest score that counts in the IoU distribution.
+
+    Raises:
+        DataError: A file cannot be used; the message names the entry and the remedy.
+    """
+    evaluations = []
+    for name, file in zip(_names(files), files, strict=True):
+        data = load_predictions(file, index)
+        scores = score(data, index.classes, rule=rule, max_detections=max_detections)
+        truth = RULES[rule].ground_truth(data)
+        ious = detection_ious(truth, min_score=min_score)
+        objects = detection_ious(truth, min_score=min_score, once=True)
+        evaluations.append(Evaluation(name, file, scores, ious, objects))
+    return evaluations
+
+
+def summary(evaluations: Sequence[Evaluation], index: DetectionIndex) -> dict[str, Any]:
+    """All numbers, ready for JSON: what is not defined is null."""
+    baseline = evaluations[0].scores.as_dict()
+    first = evaluations[0].scores
+    return {
+        "alphaiou": __version__,
+        "data": {
+            "path": str(index.root),
+            "layout": index.layout,
+            "split": index.split,
+            "images": first.num_images,
+            "boxes": first.num_targets,
+            "left_out": left_out(index.problems),
+        },
+        "rule": first.rule,
+        "predictions": [
+            {
+                "name": one.name,
+                "file": str(one.file),
+                "detections": one.scores.num_detections,
+                "scores": _defined(one.scores.as_dict()),
+                "relative_improvement": _improvement(one.scores.as_dict(), baseline),
+                "per_class": _defined(one.scores.per_class),
+                "detections_with_iou": _counts(one.ious),
+                "objects_with_iou": _counts(one.objects),
+            }
+            for one in evaluations
+        ],
+    }
+
+
+def write_results(
+    evaluations: Sequence[Evaluation], index: DetectionIndex, out: Path
+) -> list[Path]:
+    """Write ``scores.json`` and the figures."""
+    from alphaiou._figures import save_figure
+    from alphaiou.inference.figures import iou_figure, precision_recall_figure
+
+    path, partial_path = out / "scores.json", out / "scores.json.partial"
+    out.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(summary(evaluations, index), indent=1, ensure_ascii=False, allow_nan=False)
+    partial_path.write_text(f"{text}\n", encoding="utf-8")
+    partial_path.replace(path)
+    scores = {one.name: one.scores for one in evaluations}
+    ious = {one.name: one.ious for one in evaluations}
+    return [
+        path,
+        *save_figure(lambda: precision_recall_figure(scores), out / "precision_recall"),
+        *save_figure(lambda: iou_figure(ious), out / "iou_distribution"),
+    ]
+
+
+def _names(files: Sequence[Path]) -> list[str]:
+    stems = Counter(file.stem for file in files)
+    names = [file.stem if stems[file.stem] == 1 else str(file) for file in files]
+    repeated = Counter(names)
+    return [
+        name if repeated[name] == 1 else f"{name} ({number})" for number, name in enumerate(names)
+    ]
+
+
+def _improvement(own: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, Any]:
+    return _defined({key: relative_improvement(own[key], baseline[key]) for key in own})
+
+
+def _defined(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {key: None if math.isnan(value) else value for key, value in values.items()}
+
+
+def _counts(ious: Float64[np.ndarray, " detections"]) -> dict[str, int]:
+    return {f"{threshold:g}": count for threshold, count in counts_above(ious).items()}

@@ -1,0 +1,147 @@
+"""Scores as tables: numbers as text, Markdown, side by side with the improvement over the first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from alphaiou.metrics import ComparisonRow, Scores
+from benchmarks.record import Record
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], *, left: int) -> str:
+    """A Markdown table; columns after the first ``left`` are aligned to the right."""
+    rules = ["---"] * left + ["---:"] * (len(head) - left)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rules, *lines))
+
+
+def figures(value: float) -> str:
+    """A positive number with three figures, without powers of ten."""
+    decimals = next((d for d, limit in enumerate((100, 10, 1, 0.1, 0.01)) if value >= limit), 5)
+    return f"{value:,.{decimals}f}"
+
+
+def times(value: float | None) -> str:
+    """A ratio, such as 8.7×."""
+    if value is None:
+        return "–"
+    return f"{value:.{2 if value < 1 else 1 if value < 20 else 0}f}×"
+
+
+def share(value: float | None) -> str:
+    """A share in percent."""
+    return "–" if value is None else f"{value:.0%}"
+
+
+def small_number(value: float | None) -> str:
+    """A number far below 1."""
+    return "–" if value is None else f"{value:.0e}" if value else "0"
+
+
+def plain_number(value: float) -> str:
+    """A positive number: with its digits up to a million, as a power of ten above."""
+    return f"{value:.1e}" if value >= 1e6 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def column_title(name: str) -> str:
+    """A column as the paper heads it.
+
+    Examples:
+        >>> [column_title(name) for name in ("ap50", "map75_95", "map_small", "ar100", "found90")]
+        ['AP50', 'mAP75:95', 'mAP small', 'AR100', 'found .90']
+    """
+    for word in ("found", "recall"):
+        if name.startswith(word):
+            return f"{word} .{name.removeprefix(word)}"
+    if name == "map75_95":
+        return "mAP75:95"
+    head, _, size = name.partition("_")
+    return f"{head.upper().replace('MAP', 'mAP')} {size}".strip()
+
+
+def cell(value: float, *, improvement: bool = False) -> str:
+    """A score in percent; an improvement with its sign, from 100% on without decimals.
+
+    Examples:
+        >>> cell(0.5274), cell(0.0165, improvement=True), cell(9.5, improvement=True)
+        ('52.74', '+1.65%', '+950%')
+    """
+    if math.isnan(value):
+        return "–"
+    if improvement:
+        return f"{100 * value:+.{2 if abs(value) < 1 else 0}f}%"
+    return f"{100 * value:.2f}"
+
+
+def comparison_markdown(rows: Sequence[ComparisonRow], *, first: str = "predictions") -> str:
+    """A comparison as a Markdown table; ``first`` heads the names.
+
+    Examples:
+        >>> print(comparison_markdown([ComparisonRow("IoU", {"map": 0.5274})]))
+        | predictions | mAP |
+        | --- | ---: |
+        | IoU | 52.74 |
+    """
+    head = [first, *map(column_title, rows[0].values)]
+    return markdown(head, ([row.name, *_cells(row)] for row in rows), left=1)
+
+
+def comparison_table(
+    rows: Sequence[ComparisonRow], title: str, *, first: str = "predictions"
+) -> Table:
+    """A comparison for the terminal; ``first`` heads the names."""
+    table = _table(title, first, [column_title(name) for name in rows[0].values])
+    for row in rows:
+        style = "dim italic" if row.improvement else None
+        table.add_row(row.name, *_cells(row), style=style)
+    return table
+
+
+def number_table(scores: Mapping[str, Scores], title: str) -> Table:
+    """Every number, a column for each set of predictions."""
+    numbers = {
+        name: {column_title(key): value for key, value in one.as_dict().items()}
+        for name, one in scores.items()
+    }
+    return _columns_table(numbers, title, "score")
+
+
+def class_table(scores: Mapping[str, Scores], title: str) -> Table:
+    """Average precision class by class, a column for each set of predictions."""
+    return _columns_table({name: one.per_class for name, one in scores.items()}, title, "class")
+
+
+def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first: str) -> Table:
+    table = _table(title, first, list(columns))
+    for key in next(iter(columns.values())):
+        table.add_row(key, *(cell(column[key]) for column in columns.values()))
+    return table
+
+
+def evaluation_table(record: Record) -> str:
+    """Seconds to score a set, a line a rule: the record of ``benchmarks/evaluation.py``."""
+    shown = ("seconds", "collect_seconds", "compute_seconds")
+    lines = [
+        [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]
+        for row in record["rows"]
+    ]
+    return markdown(["what", "in all", "collecting", "computing"], lines, left=1)
+
+
+def _cells(row: ComparisonRow) -> list[str]:
+    return [cell(value, improvement=row.improvement) for value in row.values.values()]
+
+
+def _table(title: str, first: str, others: Sequence[str]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    table.add_column(first, overflow="fold", min_width=len("rela. improv."))
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

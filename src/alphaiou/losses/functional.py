@@ -1,0 +1,202 @@
+"""The one formula: ``L = weight · (1 − S^α₁ + Σᵢ Pᵢ^α₂)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Num, Shaped
+from torch import Tensor
+
+from alphaiou.boxes import (
+    BoxFormat,
+    PairGeometry,
+    check_box_format,
+    check_choice,
+    check_pairs,
+    pair_geometry,
+)
+from alphaiou.losses.kernels import fused
+from alphaiou.losses.kinds import KINDS, TermsFunction
+from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS, Modifier
+from alphaiou.numerics import Alpha, check_number, power, power_loss
+
+Reduction = Literal["none", "mean", "sum"]
+Backend = Literal["auto", "reference", "fused"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
+BACKENDS: tuple[str, ...] = get_args(Backend)
+
+
+def alpha_iou_loss(
+    pred: Num[Tensor, "*batch 4"],
+    target: Num[Tensor, "*batch 4"],
+    *,
+    kind: str | TermsFunction = "iou",
+    alpha: float | Tensor = 3.0,
+    penalty_alpha: float | Tensor | None = None,
+    box_cox: bool = False,
+    box_format: BoxFormat = "xyxy",
+    modifiers: Sequence[str | Modifier] = (),
+    weight: Shaped[Tensor, "*pairs"] | None = None,
+    reduction: Reduction = "none",
+    avg_factor: float | Tensor | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "*reduced"]:
+    """The power family of IoU losses, ``weight · (1 − S^α₁ + Σᵢ Pᵢ^α₂)``, for aligned boxes.
+
+    Args:
+        pred: Predicted boxes.
+        target: Target boxes, of the same shape.
+        kind: ``iou giou diou ciou eiou siou mpdiou shape_iou piou nwd biou``, or a function of a
+            ``PairGeometry`` that returns ``Terms`` (``functools.partial`` sets parameters).
+        alpha: α₁, the power of the similarity: a number, or a tensor that broadcasts over the
+            pairs; 0 is −log S.
+        penalty_alpha: α₂, the power of the penalties; ``None`` is α₁ (1 where that is 0).
+        box_cox: Divide the similarity term by α₁, the Box-Cox form.
+        box_format: ``xyxy``, ``xywh`` or ``cxcywh``.
+        modifiers: ``inner focaler rectified focal wise``, or functions from terms to terms.
+        weight: Weight of each pair, broadcasting; what a pair of weight 0 holds does not matter.
+        reduction: ``none``, ``mean`` (over the pairs) or ``sum``.
+        avg_factor: With ``mean``: divide the sum by this instead; 0 gives 0.
+        backend: ``auto``, ``reference`` or ``fused``.
+
+    Returns:
+        The loss in fp32 (fp64 for fp64 boxes): one value a pair, or a scalar when reduced.
+
+    Examples:
+        >>> pred = torch.tensor([[0.0, 0.0, 2.0, 2.0]], requires_grad=True)
+        >>> target = torch.tensor([[1.0, 0.0, 3.0, 2.0]])
+        >>> alpha_iou_loss(pred, target, kind="diou", alpha=3.0)
+        tensor([0.9634], grad_fn=<AddBackward0>)
+    """
+    check_pairs(pred, target)
+    check_box_format(box_format)
+    check_choice("reduction", reduction, REDUCTIONS)
+    check_choice("backend", backend, BACKENDS)
+    terms_of, modify = resolve_kind(kind), [resolve_modifier(modifier) for modifier in modifiers]
+    alphas = check_alphas(alpha, penalty_alpha)
+    scale = check_scale(reduction, avg_factor, pred.shape[:-1].numel())
+    if weight is not None:
+        weight = broadcast("weight", weight, pred.shape[:-1])
+    for name, value in (("alpha", alpha), ("penalty_alpha", penalty_alpha)):
+        if isinstance(value, Tensor):
+            broadcast(name, value, pred.shape[:-1])
+    if backend != "reference" and (backend == "fused" or pred.is_cuda):
+        obstacle = fused.obstacle(pred, target, kind, modifiers, alphas, weight)
+        if obstacle is None:
+            loss = fused.fused_loss(
+                pred,
+                target,
+                kind=kind,
+                alphas=alphas,
+                box_cox=box_cox,
+                box_format=box_format,
+                weight=weight,
+                scale=scale,
+                reduce=reduction != "none",
+            )
+            return _divided(loss, avg_factor)
+        if backend == "fused":
+            raise ValueError(f"backend='fused' cannot serve this call: {obstacle}; use 'auto'")
+    valid = None
+    if weight is not None:
+        valid = weight != 0
+        pred, target = (boxes.where(valid[..., None], 0) for boxes in (pred, target))
+    pair = pair_geometry(pred, target, box_format, valid)
+    loss = _powered(pair, terms_of, modify, alphas, box_cox=box_cox)
+    if weight is not None:
+        loss = loss * weight.to(loss.dtype)
+    return loss if reduction == "none" else _divided(loss.sum() * scale, avg_factor)
+
+
+def _powered(
+    pair: PairGeometry,
+    terms_of: TermsFunction,
+    modifiers: Sequence[Modifier],
+    alphas: tuple[Alpha, Alpha],
+    *,
+    box_cox: bool,
+) -> Tensor:
+    terms = terms_of(pair)
+    for modify in modifiers:
+        terms = modify(terms, pair)
+    alpha, penalty_alpha = (_like(a, terms.similarity) for a in alphas)
+    loss = power_loss(terms.similarity, alpha, box_cox=box_cox)
+    for penalty in terms.penalties:
+        loss = loss + power(penalty, penalty_alpha)
+    return loss if terms.weight is None else loss * terms.weight
+
+
+def check_scale(reduction: Reduction, avg_factor: float | Tensor | None, count: int) -> float:
+    """What the sum over the pairs is multiplied by: 1/N or 1/``avg_factor`` for a mean, else 1."""
+    if avg_factor is not None and reduction != "mean":
+        raise ValueError(
+            f"avg_factor needs reduction='mean', got {avg_factor!r} with reduction={reduction!r}"
+        )
+    if avg_factor is None:
+        return 1.0 / max(count, 1) if reduction == "mean" else 1.0
+    if isinstance(avg_factor, Tensor):
+        return 1.0
+    check_number("avg_factor", avg_factor, strict=False)
+    return 1.0 / avg_factor if avg_factor else 0.0
+
+
+def _divided(total: Tensor, avg_factor: float | Tensor | None) -> Tensor:
+    """The sum over a factor that only the device knows; 0 where that is 0."""
+    if not isinstance(avg_factor, Tensor):
+        return total
+    counted = avg_factor > 0
+    return total * torch.where(counted, 1.0 / torch.where(counted, avg_factor, 1.0), 0.0)
+
+
+def resolve_kind(kind: str | TermsFunction) -> TermsFunction:
+    """The function behind a kind's name."""
+    if callable(kind):
+        return kind
+    check_choice("kind", kind, tuple(KINDS))
+    return KINDS[kind]
+
+
+def resolve_modifier(modifier: str | Modifier) -> Modifier:
+    """The function behind a modifier's name."""
+    if callable(modifier):
+        return modifier
+    if modifier in STATEFUL_MODIFIERS:
+        raise ValueError(
+            f"modifiers: {modifier!r} keeps a running mean; use "
+            f"AlphaIoULoss(modifiers=({modifier!r},)), or pass a Wise(...) of your own"
+        )
+    check_choice("modifiers", modifier, (*MODIFIERS, *STATEFUL_MODIFIERS))
+    return MODIFIERS[modifier]
+
+
+def check_alphas(
+    alpha: float | Tensor, penalty_alpha: float | Tensor | None
+) -> tuple[Alpha, Alpha]:
+    """α₁ and α₂, refused where they make no sense; tensors are taken as they are (no host sync)."""
+    if not isinstance(alpha, Tensor):
+        alpha = float(alpha)
+        check_number("alpha", alpha, strict=False)
+    if penalty_alpha is None:
+        if isinstance(alpha, Tensor):
+            return alpha, torch.where(alpha > 0, alpha, 1.0)
+        return alpha, alpha or 1.0
+    if not isinstance(penalty_alpha, Tensor):
+        penalty_alpha = float(penalty_alpha)
+        check_number("penalty_alpha", penalty_alpha)
+    return alpha, penalty_alpha
+
+
+def broadcast(name: str, value: Tensor, shape: torch.Size) -> Tensor:
+    """A tensor spread over the pairs, or an error that names it."""
+    try:
+        return torch.broadcast_to(value, shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name} must broadcast over the pairs {tuple(shape)}, got shape {tuple(value.shape)}"
+        ) from None
+
+
+def _like(alpha: Alpha, reference: Tensor) -> Alpha:
+    return alpha.to(reference) if isinstance(alpha, Tensor) else alpha

@@ -1,0 +1,1 @@
+"""The paper as studies: its tables and figures, and its published numbers."""

@@ -1,0 +1,201 @@
+"""How large the paper's experiments are run: as printed, or small enough to be run often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from alphaiou.data.formats.layouts import SHAPES_WORD
+from alphaiou.data.problems import DataError
+from alphaiou.detectors.registry import DETR, FASTER_RCNN
+from alphaiou.losses.spec import LossSpec
+from alphaiou.study.compare import DRAWN, CompareSettings, compare_recipes
+from alphaiou.training.recipe import AUTO, DataRecipe, Recipe
+from alphaiou.training.recipes import (
+    detr,
+    faster_rcnn,
+    paper,
+    voc320,
+    voc320_detr,
+    voc320_faster_rcnn,
+)
+from alphaiou.training.setup import settle_splits
+
+#: Epochs of every quick table of YOLOv5 on photographs; ``length`` shows what others would give.
+BUDGET = 60
+VOC, COCO = "voc", "coco"
+#: What PASCAL VOC and MS COCO are called in recipes, wherever they lie.
+VOC_DATA = DataRecipe(VOC, train="trainval", test="2007-test")
+COCO_DATA = DataRecipe(COCO, train="train2017", test="val2017")
+VOC320_DATA = DataRecipe("voc320", train="train", test="test")
+DRAWN_DATA = DataRecipe(DRAWN, train="train", val="val")
+
+LAST_EPOCH = (
+    "The weights after the last epoch are scored; the paper's code kept those that scored best on "
+    "the test set."
+)
+NMS = "NMS removes boxes above an IoU of 0.6, as YOLOv5 does; the paper's evaluation took 0.5."
+OBJECTNESS = (
+    "The objectness of YOLOv5 learns the plain IoU; in the paper's code it learnt the powered, "
+    "penalised one (grid objectness)."
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What every grid is made of.
+
+    Attributes:
+        name: What to call it.
+        detectors: A recipe for each detector of the paper that is within reach.
+        benchmarks: The data sets that stand for the paper's, by its names for them.
+        lengths: The epochs of the grid ``length``.
+        table1: The detectors of Table 1; the others have grids of their own.
+        swept_kinds: The losses whose α is swept.
+        swept_noise: The rates of noise at which it is.
+        differs: What is not as in the paper, in sentences.
+        pictures: Whether Table 1 shows what its detectors find, which takes as long as scoring.
+        places: Where the data sets lie, by their names in recipes; not those that are drawn, nor
+            those that are not here.
+    """
+
+    name: str
+    detectors: Mapping[str, Recipe]
+    benchmarks: Mapping[str, DataRecipe]
+    lengths: tuple[int, ...]
+    table1: tuple[str, ...] = ("yolov5s",)
+    swept_kinds: tuple[str, ...] = ("iou",)
+    swept_noise: tuple[float, ...] = (0.0, 0.3)
+    differs: tuple[str, ...] = ()
+    pictures: bool = False
+    places: Mapping[str, Path] = field(default_factory=dict)
+
+    def recipe(self, detector: str = "yolov5s", benchmark: str = VOC) -> Recipe:
+        """How a detector is trained on a data set."""
+        return replace(self.detectors[detector], data=self.benchmarks[benchmark])
+
+    def place(self, name: str) -> Path | None:
+        """Where a data set lies, or the word for a drawn one; None if it is not here."""
+        drawn = SHAPES_WORD.fullmatch(name)
+        return Path(name) if drawn else self.places.get(name)
+
+
+def paper_scale(voc: Path | None = None, coco: Path | None = None) -> Scale:
+    """As the paper trains: VOC 2007+2012 and COCO, 640 pixels, 300 epochs.
+
+    Args:
+        voc: The VOC devkit, with the years 2007 and 2012.
+        coco: The folder of MS COCO 2017.
+    """
+    given = {VOC: voc, COCO: coco}
+    yolo = replace(paper(), precision="bf16", evaluate_every=10)
+    return Scale(
+        name="paper",
+        detectors={
+            "yolov5s": yolo,
+            "yolov5x": replace(yolo, detector="yolov5x"),
+            DETR: replace(detr(), precision="bf16", evaluate_every=10),
+            FASTER_RCNN: replace(faster_rcnn(), precision="bf16", evaluate_every=1),
+        },
+        benchmarks={VOC: VOC_DATA, COCO: COCO_DATA},
+        lengths=(90, 180, 300),
+        table1=("yolov5s", "yolov5x", DETR),
+        swept_kinds=("iou", "diou"),
+        swept_noise=(0.0, 0.1, 0.2, 0.3),
+        differs=(LAST_EPOCH, NMS, OBJECTNESS),
+        places={name: path.absolute() for name, path in given.items() if path is not None},
+    )
+
+
+def budgets(lengths: Iterable[int]) -> list[int]:
+    """The epochs of some runs, each once: the usual budget, then those of the most runs.
+
+    Examples:
+        >>> budgets([100, 30, 30, 60]), budgets([100, 30, 30])
+        ([60, 30, 100], [30, 100])
+    """
+    counts = Counter(lengths)
+    return sorted(counts, key=lambda epochs: (epochs != BUDGET, -counts[epochs], epochs))
+
+
+def quick_scale(data: Path | None = None, epochs: int = BUDGET) -> Scale:
+    """Half the size and a fifth of the epochs on photographs, or minutes on drawn shapes.
+
+    Args:
+        data: voc320, or a data set of one's own; drawn shapes if there is none.
+        epochs: The budget of every run of YOLOv5 on photographs.
+
+    Raises:
+        DataError: The data are not there, or have no split to score on.
+
+    Example:
+        >>> quick_scale().recipe().data.path, quick_scale(Path("voc320")).recipe().epochs
+        ('shapes-discs-64', 60)
+    """
+    if data is None:
+        return _drawn_scale()
+    yolo = replace(voc320(), precision="bf16", epochs=epochs, evaluate_every=max(1, epochs // 5))
+    two_stages, queries = voc320_faster_rcnn(), voc320_detr()
+    splits = _splits(data)
+    return Scale(
+        name=splits.path,
+        detectors={
+            "yolov5s": yolo,
+            "yolov5x": replace(yolo, detector="yolov5x"),
+            DETR: replace(queries, precision="bf16", evaluate_every=queries.epochs // 5),
+            FASTER_RCNN: replace(two_stages, precision="bf16", evaluate_every=3),
+        },
+        benchmarks={VOC: splits},
+        lengths=(30, 60, 100),
+        differs=(*_photographs(splits, yolo), LAST_EPOCH, NMS, OBJECTNESS),
+        places={splits.path: data.absolute()},
+    )
+
+
+def _drawn_scale() -> Scale:
+    """The training of ``alphaiou compare``, of which a processor does one in a minute or two."""
+    (recipe,) = compare_recipes([LossSpec("iou")], CompareSettings())
+    recipe = replace(recipe, precision="fp32")
+    return Scale(
+        name="shapes",
+        detectors={"yolov5s": recipe},
+        benchmarks={VOC: DRAWN_DATA},
+        lengths=(5, 10, 16),
+        pictures=True,
+        differs=(
+            f"A small detector (YOLOv5n) learns drawn shapes of {recipe.image_size} pixels in "
+            f"{recipe.epochs} epochs: this shows that everything runs, and says nothing about the "
+            "paper.",
+        ),
+    )
+
+
+def _splits(data: Path) -> DataRecipe:
+    """The splits of a data set, which is called by the last part of its path in recipes."""
+    if data.name == VOC320_DATA.path:
+        return VOC320_DATA  # known: its tables are made where it is not
+    if SHAPES_WORD.fullmatch(str(data)):
+        raise DataError(f"{data}: drawn shapes are what --quick takes without data")
+    splits = settle_splits(DataRecipe(str(data), train=AUTO, val=AUTO, test=AUTO))
+    if splits.val is None and splits.test is None:
+        raise DataError(
+            f"{data}: there is no split to score on beside {splits.train!r}; alphaiou data subset "
+            "makes one"
+        )
+    return replace(splits, path=data.name)
+
+
+def _photographs(data: DataRecipe, recipe: Recipe) -> tuple[str, ...]:
+    size = (
+        f"Images of {recipe.image_size} pixels, YOLOv5 from scratch in {recipe.epochs} epochs; the "
+        "paper has 640 pixels and 300 epochs."
+    )
+    where = f"Trained on {data.train} and scored on {data.test or data.val} of {data.path}"
+    if data == VOC320_DATA:
+        where = (
+            "Trained on VOC2012 trainval (11,538 images) and scored on VOC2007 trainval (5,008); "
+            "the paper trains on both (16,551) and scores on VOC2007 test (4,952)"
+        )
+    return f"{where}.", size

@@ -1,0 +1,382 @@
+"""What trained detectors find: IoU with the objects, pictures, and images where two differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import chdir, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn.functional import pad
+
+from alphaiou.boxes import pairwise_iou
+from alphaiou.data.dataset import DetectionDataset, Target
+from alphaiou.data.index import DetectionIndex
+from alphaiou.data.pipeline.cache import ImageCache, build_cache
+from alphaiou.detectors import Detections, fold_batch_norm
+from alphaiou.inference.evaluation import detect, ground_truth, readable
+from alphaiou.inference.weights import WEIGHTS, TrainedDetector, load_weights
+from alphaiou.metrics import DetectionScores, detection_ious
+from alphaiou.metrics.iou_histogram import SURE
+from alphaiou.metrics.rules import RuleName
+from alphaiou.study.records import DATA_LINKS
+from alphaiou.training.setup import run_sets
+
+FINDINGS, EXAMPLES = "findings.json", "examples"
+EXAMPLE_COUNT = 6
+#: A picture with more objects than this is too full to look at.
+MOST_OBJECTS = 8
+LONGEST_SIDE = 320  # of the pictures in the report, in pixels
+#: The IoU from which on an object counts as found.
+FOUND = 0.5
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box of a picture, in pixels of the original image.
+
+    Attributes:
+        corners: x1, y1, x2, y2.
+        label: The name of its class.
+        score: How sure the detector is; 1 for an object.
+        iou: The IoU with the best object of its class; 1 for an object.
+    """
+
+    corners: tuple[float, float, float, float]
+    label: str
+    score: float = 1.0
+    iou: float = 1.0
+
+    @property
+    def on_object(self) -> bool:
+        """Whether it lies on an object of its class."""
+        return self.iou >= FOUND
+
+
+@dataclass(frozen=True)
+class Example:
+    """A picture, what is there and what was found.
+
+    Attributes:
+        picture: A PNG file, relative to the folder of the run.
+        size: Width and height of the original image.
+        objects: What is there.
+        found: What was found.
+    """
+
+    picture: str
+    size: tuple[int, int]
+    objects: list[Box]
+    found: list[Box]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a detector finds on the images that a run is scored on.
+
+    Attributes:
+        split: Which images these are.
+        images: How many.
+        objects: How many objects they have.
+        least_score: Detections of a lower score are left out of everything here.
+        ious: The IoU of each object that was found with its best detection by score, descending.
+        examples: Some of the images.
+    """
+
+    split: str
+    images: int
+    objects: int
+    least_score: float
+    ious: list[float]
+    examples: list[Example]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a detector finds on the images that its run is scored on.
+
+    Attributes:
+        rule: How the run is scored.
+        index: The images that can be read.
+        found: The detections of each, of a score of at least ``SURE``.
+    """
+
+    rule: RuleName
+    index: DetectionIndex
+    found: list[Detections]
+
+
+def findings_of(folder: Path, device: str = "cpu") -> Findings:
+    """The findings of the detector of a finished run: from its folder, or computed and kept there.
+
+    Args:
+        folder: That of the run.
+        device: Where to compute them, ``cpu`` or ``cuda``.
+
+    Raises:
+        CheckpointError: The run has no weights.
+        DataError: Its data set is gone.
+    """
+    path = folder / FINDINGS
+    if not path.exists():
+        keep_json(asdict(_find(look(folder, device), folder)), path)
+    return _read(path)
+
+
+def look(folder: Path, device: str = "cpu") -> Looked:
+    """Run the detector of a finished run over the images that the run was scored on.
+
+    Args:
+        folder: That of the run.
+        device: Where to compute, ``cpu`` or ``cuda``.
+
+    Raises:
+        CheckpointError: The run has no weights.
+        DataError: Its data set is gone.
+    """
+    trained = load_weights(folder)
+    sets = run_sets(trained.recipe)
+    dataset = sets.test or sets.val
+    if dataset is None:
+        raise ValueError("a run without val, test or hold_out has nothing to be looked at on")
+    cache = build_cache(dataset, trained.recipe.image_size, device=device)
+    index = readable(dataset.index, cache)
+    return Looked(trained.recipe.rule, index, _detect_all(trained, cache, device))
+
+
+def _find(looked: Looked, folder: Path) -> Findings:
+    index, found = looked.index, looked.found
+    scores = DetectionScores(classes=index.classes, rule=looked.rule)
+    scores.update(found, [ground_truth(index, row) for row in range(len(index))])
+    ious = detection_ious(scores.data(), once=True)
+    return Findings(
+        split=index.split,
+        images=len(index),
+        objects=int((~(index.crowd | index.difficult)).sum()),
+        least_score=SURE,
+        ious=[round(iou, 4) for iou in sorted(ious.tolist(), reverse=True)],
+        examples=[
+            draw_example(index, row, found[row], folder)
+            for row in choose_examples(index, EXAMPLE_COUNT)
+        ],
+    )
+
+
+def _detect_all(trained: TrainedDetector, cache: ImageCache, device: str) -> list[Detections]:
+    detector = trained.detector.to(device)
+    detector.set_least_score(SURE)
+    folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
+    batches = torch.split(torch.arange(len(cache)), 32)
+    return [
+        {name: tensor.cpu() for name, tensor in one.items()}
+        for rows in batches
+        for one in detect(folded, cache, rows, precision="fp32")
+    ]
+
+
+def choose_examples(index: DetectionIndex, count: int) -> list[int]:
+    """Images spread evenly over those that have objects, but not too many."""
+    objects = np.diff(index.offsets)
+    suitable = np.flatnonzero((objects > 0) & (objects <= MOST_OBJECTS))
+    places = np.linspace(0, len(suitable) - 1, min(count, len(suitable))).round().astype(int)
+    chosen: list[int] = suitable[places].tolist()
+    return chosen
+
+
+def draw_example(index: DetectionIndex, row: int, found: Detections, folder: Path) -> Example:
+    """An image with what was found in it; the image is saved below the folder of the run."""
+    image, target = DetectionDataset(index)[row]
+    picture = f"{EXAMPLES}/{row:06d}.png"
+    _save_picture(image, folder / picture)
+    overlap = pairwise_iou(found["boxes"], target["boxes"])
+    overlap = overlap * (found["labels"][:, None] == target["labels"])
+    certain = torch.ones(len(target["labels"]))
+    return Example(
+        picture=picture,
+        size=(image.shape[2], image.shape[1]),
+        objects=_boxes(target, certain, certain, index.classes),
+        found=_boxes(found, found["scores"], pad(overlap, (0, 1)).amax(1), index.classes),
+    )
+
+
+def _boxes(
+    where: Target | Detections,
+    scores: Float[Tensor, " boxes"],
+    ious: Float[Tensor, " boxes"],
+    classes: tuple[str, ...],
+) -> list[Box]:
+    columns = (where["boxes"], where["labels"], scores, ious)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        Box(tuple(round(side, 2) for side in own), classes[label], round(score, 4), round(iou, 4))
+        for own, label, score, iou in rows
+    ]
+
+
+def _save_picture(image: Tensor, path: Path) -> None:
+    from PIL import Image
+
+    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path, "PNG", optimize=True)
+
+
+def keep_json(values: Mapping[str, Any], path: Path) -> None:
+    """Write a file, whole or not at all."""
+    spare = path.with_name(f"{path.name}.part")
+    spare.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    spare.replace(path)
+
+
+def example_from(values: Mapping[str, Any]) -> Example:
+    """An example back from JSON."""
+    boxes = {key: [Box(**box) for box in values[key]] for key in ("objects", "found")}
+    return Example(picture=values["picture"], size=tuple(values["size"]), **boxes)
+
+
+def _read(path: Path) -> Findings:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    examples = [example_from(one) for one in values.pop("examples")]
+    return Findings(**values, examples=examples)
+
+
+#: Images of each kind.
+SHOWN = 3
+#: The kinds, and what is said of them with the names of the first and the second loss.
+KINDS = {
+    "more": "{second} finds objects that {first} does not",
+    "cleaner": "{second} has fewer boxes on nothing than {first}",
+    "worse": "{second} does worse than {first}",
+}
+
+#: By kind, what the first and the second detector find in some images.
+Differences = dict[str, list[tuple[Example, Example]]]
+
+
+def differences_path(first: Path, second: Path) -> Path:
+    """Where the differences of two runs are kept: in the folder of the second."""
+    return second / f"differs-{first.name}.json"
+
+
+def read_differences(first: Path, second: Path) -> Differences | None:
+    """What was kept of two runs; None where nothing was."""
+    path = differences_path(first, second)
+    if not path.is_file():
+        return None
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        kind: [(example_from(a), example_from(b)) for a, b in pairs] for kind, pairs in kept.items()
+    }
+
+
+def keep_differences(first: Path, second: Path) -> Path | None:
+    """Look for images where two detectors differ most, and keep them beside the second.
+
+    Args:
+        first: The folder of a finished run.
+        second: That of another one on the same images.
+
+    Returns:
+        The file; None where one of them has no weights.
+
+    Raises:
+        DataError: The data set is gone.
+        ValueError: The two were not scored on the same images.
+    """
+    first, second = first.absolute(), second.absolute()
+    path = differences_path(first, second)
+    if path.is_file():
+        return path
+    if not all((folder / WEIGHTS).is_file() for folder in (first, second)):
+        return None
+    links = second.parent / DATA_LINKS
+    with chdir(links) if links.is_dir() else nullcontext():  # where recipes' names lead to data
+        keep_json(compare_looks(look(first), look(second), second), path)
+    return path
+
+
+def compare_looks(
+    first: Looked, second: Looked, folder: Path
+) -> dict[str, list[list[dict[str, Any]]]]:
+    """The images where two detectors differ most, by kind, as JSON; pictures go to a folder."""
+    if len(first.index) != len(second.index):
+        raise ValueError("two runs can be compared on the same images only")
+    chosen = choose_differing(tallies(first), tallies(second), _suitable(second.index))
+    return {
+        kind: [
+            [
+                asdict(draw_example(one.index, row, one.found[row], folder))
+                for one in (first, second)
+            ]
+            for row in rows
+        ]
+        for kind, rows in chosen.items()
+    }
+
+
+def tallies(looked: Looked) -> Int64[np.ndarray, "images 2"]:
+    """How many objects were found in each image, and how many boxes lie on nothing."""
+    counts = [tally(found, looked.index, row) for row, found in enumerate(looked.found)]
+    return np.array(counts, dtype=np.int64).reshape(-1, 2)
+
+
+def tally(found: Detections, index: DetectionIndex, row: int) -> tuple[int, int]:
+    """The objects found in an image and the boxes on nothing, the surest detections first.
+
+    What lies on a crowd or on a difficult object counts neither way.
+    """
+    rows = index.rows(row)
+    labels = torch.as_tensor(index.labels[rows])
+    ignored = index.crowd[rows] | index.difficult[rows]
+    overlap = pairwise_iou(found["boxes"].double(), torch.as_tensor(index.boxes[rows]).double())
+    overlap = overlap * (found["labels"][:, None] == labels)
+    taken = np.zeros(len(labels), dtype=bool)
+    for detection in found["scores"].argsort(descending=True).tolist():
+        free = np.where(taken, 0.0, overlap[detection].numpy())
+        if free.size and free.max() >= FOUND:
+            taken[free.argmax()] = True
+    return int((taken & ~ignored).sum()), len(found["scores"]) - int(taken.sum())
+
+
+def choose_differing(
+    first: Int64[np.ndarray, "images 2"],
+    second: Int64[np.ndarray, "images 2"],
+    suitable: Int64[np.ndarray, " some"],
+) -> dict[str, list[int]]:
+    """Images of each kind, those that differ most first; none is of two kinds.
+
+    Objects that cost more boxes on nothing are no gain, and no loss either.
+    """
+    more, false = (second - first)[suitable].T
+    of_kind = {
+        "more": ((more > 0) & (false <= 0), -more),
+        "cleaner": ((more == 0) & (false < 0), false),
+        "worse": ((more < 0) | ((more == 0) & (false > 0)), more - false),
+    }
+    chosen = {}
+    for kind, (belongs, order) in of_kind.items():
+        ranked = np.argsort(order, kind="stable")
+        chosen[kind] = suitable[ranked[belongs[ranked]]][:SHOWN].tolist()
+    return chosen
+
+
+def said_of(kind: str, names: Mapping[str, str]) -> str:
+    """What a kind of images shows.
+
+    Examples:
+        >>> said_of("worse", {"first": "IoU", "second": "α-IoU"})
+        'α-IoU does worse than IoU'
+    """
+    return KINDS[kind].format(**names)
+
+
+def _suitable(index: DetectionIndex) -> Int64[np.ndarray, " some"]:
+    """Images that are not too full to look at."""
+    return np.flatnonzero(np.diff(index.offsets) <= MOST_OBJECTS)

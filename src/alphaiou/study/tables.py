@@ -1,0 +1,401 @@
+"""A grid and its records as a table: means, changes with intervals, the paper's numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from alphaiou.inference.tables import cell, column_title, markdown
+from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
+from alphaiou.study.grid import Cell, Grid
+from alphaiou.study.records import CellRuns, RunRecord, grid_scores
+from alphaiou.study.statistics import (
+    Interval,
+    PairedChange,
+    paired_change,
+    seeds_word,
+    verdict,
+)
+from studies.voc320.best import best_against_best
+from studies.voc320.beyond import beyond_sentences
+from studies.voc320.cost import cost_sentences
+from studies.voc320.search import SEARCHED, against_best
+
+#: Behind a change that the seeds do not decide.
+MARK = "°"
+MARK_NOTE = (
+    "Changes are relative to the row that a row is compared with, as in the paper’s tables; "
+    f"{MARK} marks those that the seeds do not decide: there is only one, or the bootstrap’s or "
+    "Student’s 95 % interval of the difference holds zero."
+)
+INTERVAL_NOTE = (
+    "With a change goes its 95 % interval by bootstrap, in percent; with three seeds that is their "
+    "range, which holds the truth about three times in four."
+)
+#: What the numbers of most tables are.
+AP = "Average precision"
+#: The scores that sentences are written about.
+HEADLINES = ("ap50", "map75_95", "ap95")
+#: Comparisons that get sentences of their own; more are summed up.
+MOST_SENTENCES = 3
+COLUMN_ORDER = (
+    *(f"ap{percent}" for percent in range(50, 100, 5)),
+    *("map", "map75_95", "map_small", "map_medium", "map_large"),
+)
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A cell of a grid in numbers.
+
+    Attributes:
+        label: Its name.
+        baseline: The name of what it is compared with, if anything.
+        seeds: The seeds that it was run with.
+        scores: The scores by column and seed.
+        changes: What differs from the baseline, over the seeds that both have.
+        published: What the paper prints, as fractions.
+        published_changes: What the paper's own numbers make of it.
+    """
+
+    label: str
+    baseline: str | None
+    seeds: tuple[int, ...]
+    scores: Mapping[str, Mapping[int, float]]
+    changes: Mapping[str, PairedChange] = field(default_factory=dict)
+    published: Mapping[str, float] = field(default_factory=dict)
+    published_changes: Mapping[str, float] = field(default_factory=dict)
+
+    def mean(self, column: str) -> float:
+        """The mean over the seeds; NaN where there are none."""
+        values = list(self.scores[column].values())
+        return float(np.mean(values)) if values else float("nan")
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A grid in numbers.
+
+    Attributes:
+        name: The grid's name.
+        title: What it shows.
+        columns: The scores that it has.
+        rows: Its cells.
+        notes: What has to be known about it, in sentences.
+        sentences: What the seeds decide.
+        as_changes: Whether of a row that is compared with another the change alone is printed.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
+    as_changes: bool = False
+
+
+def paper_table(
+    grid: Grid, records: Mapping[str, RunRecord], columns: Sequence[str] = ()
+) -> PaperTable:
+    """The table of a grid.
+
+    Args:
+        grid: Its cells and seeds.
+        records: By the names of their runs, as ``load_records`` gives them.
+        columns: The scores; by default those that the grid is about, or the paper's main ones and
+            all that are published.
+    """
+    found = grid_scores(grid, records)
+    shown = tuple(columns) or grid.found_shares or _columns(grid.cells)
+    if grid.searches:
+        found, shown = against_best(found), tuple(columns) or SEARCHED
+    rows = tuple(table_row(found, label, shown) for label in found)
+    sentences = (
+        beyond_sentences(found)
+        if grid.searches
+        else [
+            *verdicts(rows, shown),
+            *best_against_best(found, HEADLINES),
+            *cost_sentences(found),
+        ]
+    )
+    notes = _notes(grid, found, rows)
+    said = tuple(sentences)
+    return PaperTable(grid.name, grid.title, shown, rows, notes, said, as_changes=grid.searches)
+
+
+def verdicts(rows: Iterable[TableRow], columns: Sequence[str]) -> list[str]:
+    """What the seeds decide: a sentence a comparison, or a summary a score if they are many.
+
+    Comparisons of one seed decide nothing and are left out.
+    """
+    compared = [row for row in rows if any(c.seeds > 1 for c in row.changes.values())]
+    headlines = [c for c in HEADLINES if c in columns] or [columns[0], columns[-1]]
+    if len(compared) > MOST_SENTENCES:
+        return [_summary(compared, column) for column in headlines]
+    return [
+        verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
+        for column in headlines
+        for row in compared
+    ]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A printed line of a table.
+
+    Attributes:
+        kind: ``ours``, ``change``, ``published`` or ``published-change``; ``compared`` is a row
+            of which the change alone is printed.
+        name: What heads it.
+        cells: A text a column.
+    """
+
+    kind: Literal["ours", "compared", "change", "published", "published-change"]
+    name: str
+    cells: tuple[str, ...]
+
+
+def table_lines(table: PaperTable) -> list[Line]:
+    """What is printed, cell by cell: the means, the change, and what the paper says of both.
+
+    A cell without runs and without published numbers has no line; the notes count it.
+    """
+    rows = (row for row in table.rows if row.seeds or row.published)
+    return [line for row in rows for line in _lines(row, table.columns, table.as_changes)]
+
+
+def change_text(change: PairedChange | None) -> str:
+    """A relative change with its interval, marked where the seeds do not decide.
+
+    Examples:
+        >>> change_text(PairedChange(1, 0.2, 0.23, 0.03, 0.15))
+        '+15.00%°'
+    """
+    if change is None or math.isnan(change.relative):
+        return "–"
+    mark = "" if change.decided else MARK
+    interval = change.relative_bootstrap
+    return f"{cell(change.relative, improvement=True)}{mark}" + _between(interval)
+
+
+def _between(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    return f" ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+
+
+def _columns(cells: Iterable[Cell]) -> tuple[str, ...]:
+    wanted = {*PAPER_COLUMNS, *(name for one in cells for name in one.published)}
+    return tuple(name for name in COLUMN_ORDER if name in wanted)
+
+
+def table_row(found: Mapping[str, CellRuns], label: str, columns: Sequence[str]) -> TableRow:
+    """One of the rows of a table in numbers, compared with another one of them."""
+    own = found[label]
+    base = found.get(own.cell.baseline or "")
+    before = {} if base is None else base.cell.published
+    published = {c: own.cell.published[c] for c in columns if c in own.cell.published}
+    scores = {c: own.scores(c) for c in columns}
+    changes = {c: paired_change(scores[c], base.scores(c)) for c in columns} if base else {}
+    return TableRow(
+        label=label,
+        baseline=own.cell.baseline,
+        seeds=tuple(own.runs),
+        scores=scores,
+        changes={c: change for c, change in changes.items() if change is not None},
+        published=published,
+        published_changes={
+            c: relative_improvement(value, before[c])
+            for c, value in published.items()
+            if c in before
+        },
+    )
+
+
+def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]:
+    """What is printed of a row; lines without any number are left out."""
+    ours = Line("ours", row.label, tuple(cell(row.mean(c)) for c in columns))
+    change = tuple(change_text(row.changes.get(c)) for c in columns)
+    if as_change and row.changes:
+        return [Line("compared", row.label, change)]
+    nothing = float("nan")
+    theirs = tuple(cell(row.published.get(c, nothing)) for c in columns)
+    their_change = tuple(
+        cell(row.published_changes.get(c, nothing), improvement=True) for c in columns
+    )
+    others = (
+        Line("change", "change", change),
+        Line("published", "in the paper", theirs),
+        Line("published-change", "change in the paper", their_change),
+    )
+    return [ours, *(line for line in others if set(line.cells) != {"–"})]
+
+
+def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
+    """How many seeds, what the marks mean, what is missing, what differs from the paper."""
+    notes = [seeds_note(rows, "Shares of the objects" if grid.found_shares else AP)]
+    if grid.searches and any(row.changes for row in rows):
+        notes[0] += " All rows but the first are changes against it."
+    if any(row.changes for row in rows):
+        notes.append(MARK_NOTE)
+    if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
+        notes.append(INTERVAL_NOTE)
+    missing = [f"{label} (seed {seed})" for label, own in found.items() for seed in own.missing]
+    if missing:
+        total = len(grid.cells) * len(grid.seeds)
+        notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
+    return (*notes, *grid.differs)
+
+
+def _summary(rows: Sequence[TableRow], column: str) -> str:
+    """Which rows are above and below what they are compared with, and which are not decided."""
+    sides: dict[str, list[str]] = {"Better": [], "Worse": [], "Not decided": []}
+    for row in rows:
+        change = row.changes[column]
+        side = "Better" if change.difference > 0 else "Worse"
+        named = f"{row.label} {100 * change.difference:+.2f}"
+        sides[side if change.decided else "Not decided"].append(named)
+    parts = (f"{side}: {'; '.join(names)}." for side, names in sides.items() if names)
+    baselines = {row.baseline for row in rows}
+    against = baselines.pop() if len(baselines) == 1 else "the compared row"
+    return f"{column_title(column)}, points against {against}. {' '.join(parts)}"
+
+
+def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
+    """What the numbers of a table are, and of how many seeds."""
+    counts = sorted({len(row.seeds) for row in rows if row.seeds})
+    if not counts:
+        return "No run of this table is there yet."
+    scored = f"{numbers} in percent"
+    if counts == [1]:
+        return f"{scored}; one seed each: no interval, and nothing small is decided."
+    if len(counts) == 1:
+        return f"{scored}, the mean of {seeds_word(counts[0])} a row; changes are paired by seed."
+    return (
+        f"{scored}, the mean of {counts[0]} to {counts[-1]} seeds a row; a change is that of the "
+        "seeds which both its rows have, and not always that of the means."
+    )
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+TableFormat = Literal["md", "csv", "latex"]
+_CSV_HEAD = (
+    *("grid", "row", "baseline", "score", "seeds", "mean", "lowest", "highest", "paired_seeds"),
+    *("difference", "difference_low", "difference_high", "student_low", "student_high"),
+    *("change", "change_low", "change_high", "decided", "published", "published_change"),
+)
+
+
+def table_text(table: PaperTable, how: TableFormat = "md") -> str:
+    """The table in a format, the same bytes each time."""
+    return {"md": table_markdown, "csv": table_csv, "latex": table_latex}[how](table)
+
+
+def table_markdown(table: PaperTable) -> str:
+    """The table as Markdown, with its title, its sentences and its notes."""
+    lists = ["\n".join(f"- {line}" for line in lines) for lines in (table.sentences, table.notes)]
+    return "\n\n".join((f"### {table.title}", markdown_lines(table), *filter(None, lists))) + "\n"
+
+
+def markdown_lines(table: PaperTable) -> str:
+    """The bare table as Markdown."""
+    lines = [[_name(line), *line.cells] for line in table_lines(table)]
+    return markdown(["loss", *map(column_title, table.columns)], lines, left=1)
+
+
+def table_csv(table: PaperTable) -> str:
+    """Everything in numbers, a line for each row and score; scores and changes are fractions."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV_HEAD)
+    for row in table.rows:
+        for column in table.columns:
+            writer.writerow([table.name, row.label, row.baseline, *_csv_numbers(row, column)])
+    return text.getvalue()
+
+
+def table_latex(table: PaperTable) -> str:
+    """The table for a document that uses the package booktabs."""
+    head = ["loss", *map(column_title, table.columns)]
+    lines = [[_name(line), *line.cells] for line in table_lines(table)]
+    rows = [" & ".join(map(latex, line)) + r" \\" for line in (head, *lines)]
+    return "\n".join(
+        (
+            *(f"% {note}" for note in (table.title, *table.notes)),
+            rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+            r"\toprule",
+            rows[0],
+            r"\midrule",
+            *rows[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        )
+    )
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{letter: f"\\{letter}" for letter in "%&#_{}$"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "α": r"$\alpha$",
+    "η": r"$\eta$",
+    "ℓ": r"$\ell$",
+    "₁": r"$_1$",
+    "₂": r"$_2$",
+    "→": r"$\to$",
+    "×": r"$\times$",
+    "°": r"$^\circ$",
+    "–": "--",
+    "−": "$-$",
+    "’": "'",
+    "≥": r"$\ge$",
+}
+
+
+def latex(text: str) -> str:
+    r"""Text as LaTeX prints it.
+
+    Examples:
+        >>> print(latex("α-IoU, +11.61%°"))
+        $\alpha$-IoU, +11.61\%$^\circ$
+    """
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def _name(line: Line) -> str:
+    return line.name if line.kind in ("ours", "compared") else f"– {line.name}"
+
+
+def _csv_numbers(row: TableRow, column: str) -> list[object]:
+    values, change = list(row.scores[column].values()), row.changes.get(column)
+    spread = [row.mean(column), min(values), max(values)] if values else ["", "", ""]
+    published = [row.published.get(column, ""), row.published_changes.get(column, "")]
+    if change is None:
+        return [column, len(values), *spread, 0, *[""] * 9, *published]
+    compared = [
+        change.difference,
+        *_ends(change.bootstrap),
+        *_ends(change.student),
+        change.relative,
+        *_ends(change.relative_bootstrap),
+        str(change.decided).lower(),
+    ]
+    return [column, len(values), *spread, change.seeds, *compared, *published]
+
+
+def _ends(interval: Interval | None) -> tuple[object, object]:
+    return ("", "") if interval is None else (interval.low, interval.high)

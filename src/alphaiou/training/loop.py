@@ -1,0 +1,255 @@
+"""The loop: epochs of steps, scores, checkpoints, and the record that a run leaves."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from alphaiou.errors import AlphaIoUError
+from alphaiou.inference.evaluation import evaluate
+from alphaiou.inference.weights import WEIGHTS, save_weights
+from alphaiou.training.checkpoint import (
+    LAST,
+    Checkpoint,
+    CheckpointError,
+    alone_in,
+    load_checkpoint,
+    read_tensors,
+    save_checkpoint,
+    write_tensors,
+)
+from alphaiou.training.processes import device_kind, launch
+from alphaiou.training.recipe import Recipe, recipe_hash
+from alphaiou.training.record import finished_record, peak_memory, run_record, write_record
+from alphaiou.training.setup import Execution, Report, Run, Surroundings, prepare, settle
+
+__all__ = ["Execution", "Report", "TrainingFailedError", "fit"]
+
+
+CHOSEN_ON_TEST = "the weights are chosen on the test set, as in the paper: its scores flatter them"
+
+
+class TrainingFailedError(AlphaIoUError):
+    """A training cannot go on; the message says why, and what was saved."""
+
+
+def fit(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    execution: Execution = Execution(),
+    report: Report = Report(),
+) -> dict[str, Any]:
+    """Train a detector as a recipe says, and leave a record.
+
+    Stopped at any moment and called again, it goes on from the last checkpoint to the same
+    result; a finished run is not computed again.
+
+    Args:
+        recipe: The run.
+        folder: Runs are kept under it, each in a folder named by the hash of its recipe.
+        execution: Where and how to compute.
+        report: Who is told.
+
+    Returns:
+        The record, which is also in ``record.json`` of the run's folder.
+
+    Raises:
+        TrainingFailedError: The loss is not finite.
+        DataError: The data cannot be used.
+        CheckpointError: A checkpoint cannot be written or read.
+    """
+    recipe = settle(recipe, device_kind(execution.device))
+    run_folder = folder / recipe_hash(recipe)
+    done = finished_record(run_folder)
+    if done is not None:
+        report.note(f"{run_folder} is finished already")
+        return done
+    processes, device = launch(execution.device, execution.devices, execution.nodes)
+    around = Surroundings(execution, report if processes.is_first else Report(), processes, device)
+    with alone_in(run_folder, needed=processes.is_first):
+        run = prepare(recipe, run_folder, around)
+        if recipe.select == "best-on-test":
+            run.notes.append(CHOSEN_ON_TEST)
+            around.report.note(CHOSEN_ON_TEST)
+        first = _resume(run)
+        for epoch in range(first, recipe.epochs):
+            _epoch(run, epoch)
+        return _finish(run)
+
+
+def _resume(run: Run) -> int:
+    """The epoch to begin with."""
+    kept = load_checkpoint(run.folder)
+    if kept is not None:
+        _take_up(run, kept)
+        run.around.report.note(f"going on after epoch {len(run.history)} of {run.recipe.epochs}")
+    run.step.record()
+    return len(run.history)
+
+
+def _take_up(run: Run, kept: Checkpoint) -> None:
+    path = run.folder / LAST
+    again = f"to start again: rm -r {run.folder}"
+    if kept.facts.get("data") != run.data_mark():
+        raise CheckpointError(
+            f"{path}: the data have changed since ({run.recipe.data.path}); bring them back, or "
+            f"{again}"
+        )
+    try:
+        run.step.load_state(dict(kept.tensors))
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(f"{path}: is of another version ({reason}); {again}") from None
+    run.history, run.best = list(kept.facts["history"]), kept.facts["best"]
+
+
+def _epoch(run: Run, epoch: int) -> None:
+    step, steps, start = run.step, run.step.steps_per_epoch, time.perf_counter()
+    step.begin_epoch(epoch)
+    for number in range(steps):
+        step()
+        run.around.report.stepped(epoch, number + 1, steps)
+    losses = run.around.processes.average(
+        step.totals.losses / steps
+    ).tolist()  # waits for the device
+    seconds = time.perf_counter() - start
+    _check_finite(run, epoch)
+    entry: dict[str, Any] = {
+        "epoch": epoch + 1,
+        **dict(zip(step.detector.loss_names, losses, strict=True)),
+        "seconds": seconds,
+        "images_per_second": steps * run.recipe.batch_size / seconds,
+        "memory_bytes": peak_memory(run.around.device),
+        "lost_boxes": int(run.around.processes.total(step.totals.lost_boxes)),
+    }
+    if _is_due(run.recipe, epoch):
+        _score(run, entry)
+    run.history.append(entry)
+    run.around.report.epoch_done(entry)
+    _save(run)
+
+
+def _save(run: Run) -> None:
+    """Write a checkpoint, unless the last one is recent and no other weights depend on it."""
+    done = len(run.history)
+    newest = run.best is not None and run.best["epoch"] == done
+    recent = time.monotonic() - run.saved_at < run.around.execution.checkpoint_seconds
+    if run.around.processes.is_first and (not recent or newest or done == run.recipe.epochs):
+        facts = {"history": run.history, "best": run.best, "data": run.data_mark()}
+        save_checkpoint(Checkpoint(run.step.state(), facts), run.folder)
+        run.saved_at = time.monotonic()
+    run.around.processes.wait()
+
+
+def _is_due(recipe: Recipe, epoch: int) -> bool:
+    last = epoch + 1 == recipe.epochs
+    return last or bool(recipe.evaluate_every and (epoch + 1) % recipe.evaluate_every == 0)
+
+
+def _score(run: Run, entry: dict[str, Any]) -> None:
+    """Score the averaged weights, and keep the best ones if the recipe selects.
+
+    Where nothing is selected, the test set may be watched if there is no other.
+    """
+    watched = {"last": ("val", "test"), "best": ("val",), "best-on-test": ("test",)}
+    name = next((one for one in watched[run.recipe.select] if one in run.caches), None)
+    if name is None or (name == "test" and not run.recipe.evaluate_every):
+        return
+    entry[name] = _scores(run, name)
+    found = entry[name]["map"]
+    if run.recipe.select == "last" or math.isnan(found):
+        return
+    if run.best is None or found > run.best["map"]:
+        run.best = {"epoch": entry["epoch"], "map": found, "on": name}
+        _keep_weights(run)
+
+
+def _scores(run: Run, name: str) -> dict[str, float]:
+    found = evaluate(
+        run.step.average.model,
+        getattr(run.sets, name).index,
+        run.caches[name],
+        rule=run.recipe.rule,
+        precision=run.recipe.precision,
+        processes=run.around.processes,
+    )
+    return found.as_dict()
+
+
+def _check_finite(run: Run, epoch: int) -> None:
+    """Stop with the batch saved if a loss was not finite; the weights are those before it."""
+    failed = int(run.step.totals.failed_step)
+    if failed < 0:
+        return
+    place = failed - epoch * run.step.steps_per_epoch
+    share = f"-process-{run.around.processes.rank}" if run.around.processes.count > 1 else ""
+    path = run.folder / f"failed-step-{failed}{share}.safetensors"
+    batches = run.step.batches
+    batches.begin_epoch(epoch)
+    for number in range(place + 1):
+        pieces = batches.draw(torch.tensor(number, device=run.around.device))
+    tensors = {
+        f"{number}.{name}": tensor
+        for number, piece in enumerate(pieces)
+        for name, tensor in vars(piece).items()
+    }
+    write_tensors(tensors, path, {"epoch": epoch + 1, "step": place + 1})
+    last = run.folder / LAST
+    before = f"; the checkpoint before it is {last}" if last.exists() else ""
+    raise TrainingFailedError(
+        f"the loss is not finite at step {place + 1} of epoch {epoch + 1}; its batch is in "
+        f"{path}{before}. A smaller optimisation.lr or box_gain, or precision fp32, usually helps"
+    )
+
+
+def _keep_weights(run: Run) -> None:
+    """The averaged weights alone, for inference."""
+    if run.around.processes.is_first:
+        classes = run.sets.train.index.classes
+        save_weights(run.step.average.model, run.recipe, classes, run.folder / WEIGHTS)
+    run.around.processes.wait()
+
+
+def _finish(run: Run) -> dict[str, Any]:
+    """Keep the last weights unless others were chosen, and write the record."""
+    if run.best is None:
+        _keep_weights(run)
+    scored = next((name for name in ("test", "val") if name in run.caches), None)
+    record = run_record(
+        run.recipe,
+        run.history,
+        scores=_kept_scores(run, scored) if scored else {},
+        scored_on=_scored_on(run, scored),
+        best=run.best,
+        notes=run.notes,
+        device=run.around.device,
+    )
+    if run.around.processes.is_first:
+        write_record(record, run.folder)
+    run.around.processes.wait()
+    return record
+
+
+def _kept_scores(run: Run, name: str) -> dict[str, float]:
+    """The scores of the kept weights on a set, which their epoch may have already."""
+    epoch = len(run.history) if run.best is None else run.best["epoch"]
+    known: dict[str, float] | None = run.history[epoch - 1].get(name)
+    if known is not None:
+        return known
+    if run.best is not None:
+        best = read_tensors(run.folder / WEIGHTS).tensors
+        run.step.average.model.load_state_dict(dict(best))
+    return _scores(run, name)
+
+
+def _scored_on(run: Run, scored: str | None) -> str:
+    if scored is None:
+        return ""
+    data = run.recipe.data
+    split: str | None = getattr(data, scored)
+    return split or f"{data.hold_out:g} of {data.train}, held out"

@@ -1,0 +1,1 @@
+"""Our study on voc320."""

@@ -1,0 +1,98 @@
+"""``python -m tools.render [--check]``: the records' tables in README.md and docs/.
+
+Between ``<!-- record: benchmarks/NAME.json TABLE -->`` and ``<!-- end record -->`` stands what
+``tables.TABLES[TABLE]`` makes of that record; ``--check`` fails where it stands otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.record import read_record
+from tools.tables import TABLES
+
+_BLOCK = re.compile(
+    r"(?P<start><!-- record: (?P<record>\S+) (?P<table>\S+) -->\n)"
+    r"(?P<old>(?:(?!<!-- record:).)*?)(?P<end><!-- end record -->)",
+    re.DOTALL,
+)
+_MARK = re.compile(r"^<!-- (?:record:.*|end record) -->$", re.MULTILINE)
+
+
+def rendered(text: str, root: Path) -> str:
+    """A document with its tables as its records have them.
+
+    Args:
+        text: The document.
+        root: The folder that the paths of the records start from.
+
+    Raises:
+        ValueError: A mark names no table, or a block has no end; the message quotes it.
+    """
+    blocks = list(_BLOCK.finditer(text))
+    stray = [m for m in _MARK.finditer(text) if not any(_within(m, b) for b in blocks)]
+    if stray:
+        raise ValueError(f"{stray[0][0]!r} has no partner, or is not written RECORD TABLE")
+    return _BLOCK.sub(lambda block: _block(block, root), text)
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents of a repository that may hold tables."""
+    return [
+        path for path in (root / "README.md", *sorted(root.glob("docs/**/*.md"))) if path.is_file()
+    ]
+
+
+def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
+    """Bring the documents up to date, or with ``--check`` say which are not."""
+    arguments, root = list(sys.argv[1:] if argv is None else argv), root or Path.cwd()
+    if arguments not in ([], ["--check"]):
+        sys.stderr.write("usage: python -m tools.render [--check]\n")
+        return 2
+    outdated = 0
+    for path in documents(root):
+        text = path.read_text()
+        try:
+            new = rendered(text, root)
+        except (ValueError, KeyError, OSError) as error:
+            sys.stderr.write(f"{path}: {error}\n")
+            return 2
+        if new == text:
+            continue
+        outdated += 1
+        if arguments:
+            sys.stderr.write(f"{path} is out of date: python -m tools.render\n")
+        else:
+            path.write_text(new)
+            sys.stdout.write(f"wrote {path}\n")
+    return 1 if arguments and outdated else 0
+
+
+def _block(block: re.Match[str], root: Path) -> str:
+    name, table = block["record"], block["table"]
+    if table not in TABLES:
+        raise ValueError(f"no table {table!r}; there are {', '.join(TABLES)}")
+    path = root / name
+    if path.exists():
+        body = TABLES[table](read_record(path))
+    else:
+        body = f"*No record yet: `{_maker(path, root)}` writes `{name}`.*"
+    return f"{block['start']}{body}\n{block['end']}"
+
+
+def _maker(path: Path, root: Path) -> str:
+    """The command that makes a record: the script beside it of its name, or ``alphaiou bench``."""
+    task = path.stem.partition("-")[0]
+    script = path.with_name(f"{task}.py")
+    return f"python {script.relative_to(root)}" if script.exists() else f"alphaiou bench {task}"
+
+
+def _within(mark: re.Match[str], block: re.Match[str]) -> bool:
+    return mark.start() in (block.start(), block.start("end"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
