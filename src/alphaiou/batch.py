@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float32, Int64, UInt8
 from torch import Tensor
+
+from alphaiou._shapes import Bool, Float32, Int64, UInt8
 
 
 class Slots(NamedTuple):

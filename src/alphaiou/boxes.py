@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float, Num
 from torch import Tensor
 
+from alphaiou._shapes import Bool, Float, Num
 from alphaiou.numerics import bounded_angle, safe_floor, upcast
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]

@@ -12,8 +12,9 @@ from functools import wraps
 from typing import Protocol, overload, runtime_checkable
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from alphaiou._shapes import Float
 
 __all__ = [
     "absolute_gradient_weight",

@@ -16,7 +16,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from alphaiou import __version__
 from alphaiou._figures import CATEGORICAL, DASHES, FULL_WIDTH, INK, STYLE, panel_title
+from alphaiou._shapes import Float
 from alphaiou.boxes import box_iou
 from alphaiou.losses.spec import LossSpec
 

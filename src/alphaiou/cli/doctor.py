@@ -10,7 +10,7 @@ from alphaiou import __version__
 
 #: What each part of the package needs beside torch, and the extra that brings it.
 PARTS = {
-    "losses": ("", ("torch", "jaxtyping")),
+    "losses": ("", ("torch",)),
     "commands": ("cli", ("tyro", "rich", "matplotlib", "numpy")),
     "data sets, scores": ("data", ("torchvision", "pillow", "pyyaml", "msgspec", "hotcoco")),
     "training": ("train", ("lightning", "safetensors")),

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypedDict
 
-from jaxtyping import Bool, Float32, Int64, UInt8
-
+from alphaiou._shapes import Bool, Float32, Int64, UInt8
 from alphaiou.data.index import DetectionIndex, Layout
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from alphaiou._shapes import UInt8
 from alphaiou.data.formats.files import open_file, reason
 from alphaiou.data.problems import DataError
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int32, Int64
 
+from alphaiou._shapes import Bool, Float64, Int32, Int64
 from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
 from torch import Tensor
 
+from alphaiou._shapes import Float, Float64
 from alphaiou.boxes import BoxFormat, box_iou, check_box_format, convert_boxes
 from alphaiou.data.derived import (
     WritableLayout,

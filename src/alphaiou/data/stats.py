@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from jaxtyping import Float64
 
+from alphaiou._shapes import Float64
 from alphaiou.data.index import DetectionIndex
 
 #: COCO's sides of the squares that part small from medium and medium from large boxes, in pixels.

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from alphaiou._shapes import Bool, Float, Int, Shaped
 from alphaiou.detectors.ops.nms import keep_best
 
 #: The value of pixels beside a picture that is smaller than its batch, of 255.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from jaxtyping import Float
 from torch import Tensor
 
+from alphaiou._shapes import Float
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.base import Detector, PostProcess
 from alphaiou.detectors.faster_rcnn.loss import DeltaLoss

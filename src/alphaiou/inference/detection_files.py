@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from jaxtyping import Float64
 
 from alphaiou import __version__
+from alphaiou._shapes import Float64
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, left_out
 from alphaiou.metrics import (

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from alphaiou._shapes import Float, Int
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.pipeline.cache import ImageCache, letterbox_batch, margins, to_original
 from alphaiou.data.pipeline.stream import StreamedImages

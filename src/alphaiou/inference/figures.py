@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator
 
 from alphaiou._figures import CATEGORICAL, DASHES, FULL_WIDTH, panel_title
+from alphaiou._shapes import Float64
 from alphaiou.metrics import Scores, counts_above
 
 CURVE_THRESHOLDS = (0.5, 0.75, 0.9)

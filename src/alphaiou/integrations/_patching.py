@@ -9,9 +9,9 @@ from types import FunctionType, ModuleType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from alphaiou._shapes import Float
 from alphaiou.errors import AlphaIoUError
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.spec import LossSpec

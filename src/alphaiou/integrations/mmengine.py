@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Num, Shaped
 from torch import Tensor, nn
 
+from alphaiou._shapes import Float, Num, Shaped
 from alphaiou.boxes import BoxFormat, check_choice
 from alphaiou.losses import AlphaIoULoss as Loss
 from alphaiou.losses import alpha_iou_loss

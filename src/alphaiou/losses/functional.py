@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Num, Shaped
 from torch import Tensor
 
+from alphaiou._shapes import Float, Num, Shaped
 from alphaiou.boxes import (
     BoxFormat,
     PairGeometry,

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from alphaiou._shapes import Float
 from alphaiou.boxes import PairGeometry, norm_squared
 from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, check_number, power
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float, Num, Shaped
 from torch import Tensor, nn
 
+from alphaiou._shapes import Float, Num, Shaped
 from alphaiou.boxes import BoxFormat, check_box_format, check_choice
 from alphaiou.losses.functional import (
     BACKENDS,

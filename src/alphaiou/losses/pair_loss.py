@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from alphaiou._shapes import Bool, Float
 from alphaiou.boxes import BoxFormat
 from alphaiou.losses import AlphaIoULoss
 

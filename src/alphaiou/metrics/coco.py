@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float64
 
+from alphaiou._shapes import Float64
 from alphaiou.metrics.inputs import ScoringData
 
 Evaluator = Literal["hotcoco", "pycocotools"]

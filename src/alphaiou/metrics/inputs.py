@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+
+from alphaiou._shapes import Bool, Float64, Int64
 
 
 @dataclass(frozen=True, eq=False)

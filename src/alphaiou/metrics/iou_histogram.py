@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float64
 
+from alphaiou._shapes import Float64
 from alphaiou.metrics.inputs import ScoringData
 from alphaiou.metrics.matching import best_matches
 from alphaiou.metrics.voc import judge

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from alphaiou._shapes import Float64, Int64
 from alphaiou.metrics.inputs import ScoringData
 
 _PAIRS_AT_ONCE = 1 << 20  # bounds the memory where an image has thousands of boxes of a class

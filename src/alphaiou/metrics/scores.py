@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float64
 
+from alphaiou._shapes import Float64
 from alphaiou.metrics.coco import SIZES, CocoTables, Evaluator, coco_tables
 from alphaiou.metrics.inputs import ScoringData, as_scoring_data
 from alphaiou.metrics.iou_histogram import found_shares

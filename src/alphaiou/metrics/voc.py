@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
 
+from alphaiou._shapes import Bool, Float64, Int64
 from alphaiou.metrics.inputs import ScoringData
 from alphaiou.metrics.matching import Matches, best_matches
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
+from alphaiou._shapes import Float, Int64
 from alphaiou.boxes import pairwise_iou
 from alphaiou.data.dataset import DetectionDataset, Target
 from alphaiou.data.index import DetectionIndex

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from alphaiou._shapes import Float64, Int64
 from alphaiou.metrics.comparison import relative_improvement
 
 #: Up to this many, all resamples are taken; else that many of them, drawn with a fixed seed.

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 import torch
-from jaxtyping import Int
 from torch import Tensor
 
+from alphaiou._shapes import Int
 from alphaiou.batch import Batch
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.pipeline.augment import (

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from alphaiou._shapes import Bool, Float
 from alphaiou.detectors import Detector
 from alphaiou.training.recipe import Optimisation, Recipe
 

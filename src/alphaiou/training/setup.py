@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 
+from alphaiou._shapes import Float64
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.derived import fingerprint
 from alphaiou.data.formats.layouts import load_dataset, split_names

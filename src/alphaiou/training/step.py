@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from alphaiou._shapes import Float, Int
 from alphaiou.batch import Batch
 from alphaiou.detectors import Detector, TargetBatch
 from alphaiou.losses import AlphaIoULoss

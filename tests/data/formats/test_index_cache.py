@@ -283,7 +283,9 @@ def test_switched_off_it_keeps_nothing(index, source, cache, monkeypatch):
 
 
 def test_opening_an_index_does_not_load_torch():
-    modules = ", ".join(f"alphaiou.data.{name}" for name in ("formats.index_cache", "formats.coco", "dataset"))
+    modules = ", ".join(
+        f"alphaiou.data.{name}" for name in ("formats.index_cache", "formats.coco", "dataset")
+    )
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Integer
 
+from alphaiou._shapes import Bool, Float64, Integer
 from alphaiou.data.formats.files import ImageFiles
 from alphaiou.data.index import DetectionIndex, Layout, Strings
 from alphaiou.data.problems import DataError, Effect, Problem

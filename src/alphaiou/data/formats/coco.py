@@ -10,8 +10,8 @@ from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
 
+from alphaiou._shapes import Bool, Float64, Int64
 from alphaiou.data.formats.base import check_boxes
 from alphaiou.data.formats.files import (
     FolderImages,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from jaxtyping import Bool, Int64, UInt8
 
+from alphaiou._shapes import Bool, Int64, UInt8
 from alphaiou.data.formats.files import open_file, reason
 from alphaiou.data.problems import BrokenFileError, DataError
 

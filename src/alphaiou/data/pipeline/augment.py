@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float32, Int32, Int64, Shaped, UInt8
 from torch import Tensor
 
+from alphaiou._shapes import Bool, Float32, Int32, Int64, Shaped, UInt8
 from alphaiou.batch import Batch, compact
 from alphaiou.data.pipeline.cache import ImageCache
 from alphaiou.data.pipeline.decoding import FILL

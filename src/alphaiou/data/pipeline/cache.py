@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int32, Int64, UInt8
 from torch import Tensor
 
+from alphaiou._shapes import Float, Float32, Int32, Int64, UInt8
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.pipeline.decoding import CachedImage, decode_slabs
 from alphaiou.data.problems import DataError, Problem

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
 from torch import Tensor
 
+from alphaiou._shapes import UInt8
 from alphaiou.data.images import ImageError
 from alphaiou.data.problems import DataError, Problem
 

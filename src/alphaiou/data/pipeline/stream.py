@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Int64
 from torch import Tensor
 
+from alphaiou._shapes import Int64
 from alphaiou.data.pipeline.cache import ImageCache, check_side, make_cache
 from alphaiou.data.pipeline.decoding import FILL, load_image
 from alphaiou.data.problems import Problem

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int32, Int64, UInt8
 
+from alphaiou._shapes import Int32, Int64, UInt8
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.drawing import draw

@@ -7,8 +7,8 @@ pixels are the same bytes on every machine.
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float32, Float64, UInt8
 
+from alphaiou._shapes import Float32, Float64, UInt8
 from alphaiou.data.shapes.outlines import Edges, Plane, circle, coverage, edges_of
 from alphaiou.data.shapes.scenes import LEVELS, Level, Scenes
 

@@ -6,7 +6,8 @@ import math
 from functools import cache
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
+
+from alphaiou._shapes import Bool, Float32, Float64, Int64
 
 Loop = Float64[np.ndarray, "_vertices 2"]
 Edges = Float64[np.ndarray, "_edges 2 2"]

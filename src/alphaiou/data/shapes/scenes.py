@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
 
+from alphaiou._shapes import Bool, Float64, Int64
 from alphaiou.data.shapes.outlines import (
     SHAPES,
     cell_centres,

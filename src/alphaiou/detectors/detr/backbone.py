@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
+from alphaiou._shapes import Float
 from alphaiou.boxes import check_choice
 
 Norm = Literal["frozen", "batch", "group"]

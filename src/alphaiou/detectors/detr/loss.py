@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from alphaiou._shapes import Float, Int
 from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.detr.targets import ImageTargets, targets_by_image

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import dropout, interpolate, linear
 
+from alphaiou._shapes import Bool, Float, Shaped
 from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.base import (
     Detections,

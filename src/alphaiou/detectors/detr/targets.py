@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from alphaiou._shapes import Bool, Float, Int
 from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.base import TargetBatch
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
+
+from alphaiou._shapes import Float
 
 #: By how much deltas are multiplied before they are learned: of places, and of sizes.
 Weights = tuple[float, float]

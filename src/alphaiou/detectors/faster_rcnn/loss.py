@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import smooth_l1_loss
 
+from alphaiou._shapes import Bool, Float
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.faster_rcnn.boxes import Weights, decode, encode
 from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from alphaiou._shapes import Float
 from alphaiou.detectors.base import (
     Detections,
     Detector,

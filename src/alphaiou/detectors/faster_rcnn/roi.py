@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
 
+from alphaiou._shapes import Bool, Float, Int
 from alphaiou.detectors.faster_rcnn.loss import RegressionLoss
 from alphaiou.detectors.faster_rcnn.rpn import Proposals
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, rows_of

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, pad
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.rpn import RPNHead
 
+from alphaiou._shapes import Bool, Float
 from alphaiou.detectors.faster_rcnn.boxes import RPN_WEIGHTS, clip, decode, least_side
 from alphaiou.detectors.faster_rcnn.loss import RegressionLoss
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, rows_of

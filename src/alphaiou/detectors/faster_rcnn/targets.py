@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from alphaiou._shapes import Bool, Float, Int
 from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.faster_rcnn.boxes import iou_matrix, least_side
 

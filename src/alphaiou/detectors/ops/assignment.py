@@ -7,9 +7,9 @@ recorded in a CUDA graph. Elsewhere SciPy solves one after the other. Both are e
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from alphaiou._shapes import Float, Int
 from alphaiou.detectors.ops.kernels import HAS_TRITON
 from alphaiou.numerics import upcast
 

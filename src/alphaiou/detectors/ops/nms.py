@@ -9,9 +9,9 @@ CUDA graph. What is kept is the same.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from alphaiou._shapes import Bool, Float, Int
 from alphaiou.detectors.ops.kernels import HAS_TRITON
 
 #: The kernel holds the candidates of an image in registers.

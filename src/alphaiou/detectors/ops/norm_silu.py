@@ -10,9 +10,9 @@ import os
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
+from alphaiou._shapes import Float
 from alphaiou.detectors.ops.kernels import HAS_TRITON, side_by_side
 
 #: In Triton's interpreter kernels take tensors of the CPU.

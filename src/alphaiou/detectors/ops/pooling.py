@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 from torchvision.ops import roi_align
 
+from alphaiou._shapes import Float
 from alphaiou.detectors.ops.kernels import HAS_TRITON, side_by_side
 from alphaiou.numerics import upcast
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from alphaiou._shapes import Float
 from alphaiou.detectors.yolov5.targets import LARGEST_RATIO
 
 #: Below this share of boxes with an anchor that fits, anchors are worth making anew.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from alphaiou._shapes import Float
 from alphaiou.boxes import box_iou, check_choice
 from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.targets import assign

@@ -8,10 +8,10 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 import torch
-from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
+from alphaiou._shapes import Float, Shaped
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.base import (
     Detections,

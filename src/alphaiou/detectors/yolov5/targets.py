@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from alphaiou._shapes import Bool, Float, Int
 from alphaiou.detectors.base import TargetBatch
 
 #: An anchor fits a box if neither is this many times as wide or as high as the other.
