@@ -7,7 +7,7 @@ from typing import Any
 
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.comparable import ComparableRuns, comparable_runs
-from alphaiou.study.grid import Cell
+from alphaiou.study.grid import Row
 from alphaiou.study.records import RunRecord
 from alphaiou.study.statistics import PairedChange
 from alphaiou.study.tables import TableRow, table_row
@@ -36,12 +36,12 @@ def _is_scored(record: RunRecord) -> bool:
 
 def _table(table: ComparableRuns) -> dict[str, Any]:
     lines = [
-        _line(own.cell, table_row(table.rows, label, SCORES)) for label, own in table.rows.items()
+        _line(own.row, table_row(table.rows, label, SCORES)) for label, own in table.rows.items()
     ]
     return {"title": table.title, "runs": lines}
 
 
-def _line(cell: Cell, row: TableRow) -> dict[str, Any]:
+def _line(cell: Row, row: TableRow) -> dict[str, Any]:
     loss = cell.recipe.loss
     return {
         "name": row.label,

@@ -12,14 +12,14 @@ from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import BUDGET, budgets, quick_scale
 from alphaiou.study.grid import Grid
 from alphaiou.study.records import (
-    CellRuns,
+    RowRuns,
     RunRecord,
-    drawn_scores,
-    grid_scores,
+    drawn_runs,
+    grid_runs,
     with_found_seeds,
 )
 from alphaiou.study.series import Sweep, change_sweeps, found_lines, sweeps_of
-from alphaiou.study.tables import markdown_lines, paper_table
+from alphaiou.study.tables import markdown_lines, study_table
 from benchmarks.record import Record
 from studies.voc320.exchange import FARTHEST
 from studies.voc320.search import exchanges
@@ -58,12 +58,12 @@ class Drawing:
     Attributes:
         shows: Scores against what is varied, what changes along it, what candidates exchange, or
             what is found with at least an IoU.
-        cells: The runs.
+        rows: The runs.
         sweep: What is varied, where anything is.
     """
 
     shows: Shown
-    cells: Mapping[str, CellRuns]
+    rows: Mapping[str, RowRuns]
     sweep: Sweep | None = None
 
 
@@ -101,15 +101,15 @@ def drawn(record: Record) -> dict[str, Drawing]:
 
 def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Drawing]:
     """Where rows are compared at every value of what is varied, what changes there is drawn."""
-    name, cells = f"{DATA.name}_{grid.name}", drawn_scores(grid, records)
+    name, rows = f"{DATA.name}_{grid.name}", drawn_runs(grid, records)
     if grid.searches:
-        return {name: Drawing("exchange", cells)} if exchanges(cells) else {}
+        return {name: Drawing("exchange", rows)} if exchanges(rows) else {}
     if grid.found_shares:
-        return {name: Drawing("found", cells)} if found_lines(cells) else {}
-    changing = change_sweeps(cells)
+        return {name: Drawing("found", rows)} if found_lines(rows) else {}
+    changing = change_sweeps(rows)
     return {
-        f"{name}_{sweep.name}": Drawing("changes" if sweep in changing else "levels", cells, sweep)
-        for sweep in sweeps_of(cells)
+        f"{name}_{sweep.name}": Drawing("changes" if sweep in changing else "levels", rows, sweep)
+        for sweep in sweeps_of(rows)
     }
 
 
@@ -124,20 +124,20 @@ def _pictures(grid: Grid, records: Mapping[str, RunRecord]) -> list[str]:
 
 def _apart(records: Mapping[str, RunRecord]) -> list[Grid]:
     """The grids whose length is not the budget's."""
-    grids = (grid for grid in paper_grids(quick_scale(DATA)).values() if grid.cells)
+    grids = (grid for grid in paper_grids(quick_scale(DATA)).values() if grid.rows)
     return [_of_found_runs(grid, records) for grid in grids if not _is_swept(grid)]
 
 
 def _is_swept(grid: Grid) -> bool:
     """Whether the budget of epochs decides how long its runs are."""
-    return grid.name != ANY_BUDGET and grid.cells[0].recipe.detector == SWEPT_DETECTOR
+    return grid.name != ANY_BUDGET and grid.rows[0].recipe.detector == SWEPT_DETECTOR
 
 
 def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> list[Grid]:
     """The grids at a budget that say more of their runs than was seen, or than earlier ones do."""
     chosen: list[Grid] = []
     for grid in paper_grids(quick_scale(DATA, epochs)).values():
-        if not (grid.cells and _is_swept(grid)):
+        if not (grid.rows and _is_swept(grid)):
             continue
         found = _of_found_runs(grid, records)
         names = _names(found, records)
@@ -148,15 +148,15 @@ def _grids(epochs: int, records: Mapping[str, RunRecord], seen: set[str]) -> lis
 
 
 def _of_found_runs(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
-    """The grid with the cells and the seeds that were run."""
+    """The grid with the rows and the seeds that were run."""
     grid = with_found_seeds(grid, records)
-    cells = grid_scores(grid, records)
-    return replace(grid, cells=tuple(own.cell for own in cells.values() if own.runs))
+    rows = grid_runs(grid, records)
+    return replace(grid, rows=tuple(own.row for own in rows.values() if own.runs))
 
 
 def _names(grid: Grid, records: Mapping[str, RunRecord]) -> set[str]:
-    cells = grid_scores(grid, records)
-    return {record["name"] for own in cells.values() for record in own.runs.values()}
+    rows = grid_runs(grid, records)
+    return {record["name"] for own in rows.values() for record in own.runs.values()}
 
 
 def _sections(
@@ -168,7 +168,7 @@ def _sections(
 ) -> list[str]:
     parts = []
     for grid in grids:
-        table = paper_table(grid, records)
+        table = study_table(grid, records)
         if not any(row.changes for row in table.rows):
             continue
         pictures = _pictures(grid, records) if pictured else []
@@ -183,8 +183,8 @@ def _sections(
 
 
 def _setting(grid: Grid) -> str:
-    """What was trained for how long, as far as all cells agree."""
-    recipes = [cell.recipe for cell in grid.cells]
+    """What was trained for how long, as far as all rows agree."""
+    recipes = [row.recipe for row in grid.rows]
     lengths = sorted({recipe.epochs for recipe in recipes})
     return f"{recipes[0].detector}, {', '.join(map(str, lengths))} epochs."
 

@@ -14,15 +14,15 @@ from statistics import fmean, variance
 from alphaiou.inference.tables import cell, column_title, markdown
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 from alphaiou.study.comparable import plain_runs
-from alphaiou.study.records import CellRuns, RunRecord, as_number
-from alphaiou.study.tables import PaperTable, TableRow, markdown_lines, table_row
+from alphaiou.study.records import RowRuns, RunRecord, as_number
+from alphaiou.study.tables import StudyTable, TableRow, markdown_lines, table_row
 from benchmarks.record import Record
 from tools.run_tables import NOTHING
 
 #: The folder, beside the records that tables are made of, of earlier ones of the same runs.
 EARLIER = "earlier"
 #: The runs of a table by the label of their row.
-Rows = Mapping[str, CellRuns]
+Rows = Mapping[str, RowRuns]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def repeats_table(record: Record, *, detector: str, epochs: int) -> str:
     found = repeats(record, detector, epochs)
     if found is None:
         return NOTHING
-    table = PaperTable("repeats", "", PAPER_COLUMNS, _changes(found), (), as_changes=True)
+    table = StudyTable("repeats", "", PAPER_COLUMNS, _changes(found), (), as_changes=True)
     head = ["standard deviation in points", *map(column_title, PAPER_COLUMNS)]
     scatters = {"the same seed again": seed_scatter, "another seed": other_seed_scatter}
     lines = [[name, *_cells(found, scatter)] for name, scatter in scatters.items()]
@@ -113,7 +113,7 @@ def _changes(found: Repeats) -> tuple[TableRow, ...]:
     return tuple(
         replace(table_row(rows, label, PAPER_COLUMNS), label=f"{label}, {name}")
         for label, own in found.again.items()
-        if own.cell.baseline
+        if own.row.baseline
         for name, rows in found.named().items()
     )
 

@@ -45,9 +45,9 @@ def main(root: Path | None = None) -> int:
 
 def _figure(drawing: Drawing) -> Figure:
     if drawing.sweep is None:
-        return (found_figure if drawing.shows == "found" else exchange_figure)(drawing.cells)
+        return (found_figure if drawing.shows == "found" else exchange_figure)(drawing.rows)
     draw = change_figure if drawing.shows == "changes" else sweep_figure
-    return draw(drawing.cells, drawing.sweep)
+    return draw(drawing.rows, drawing.sweep)
 
 
 if __name__ == "__main__":

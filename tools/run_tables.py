@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from studies.voc320.best import at_best_gain, best_against_best, by_loss
+
 from alphaiou.inference.tables import markdown
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 from alphaiou.study.comparable import ComparableRuns, comparable_runs, plain_runs, run_label
-from alphaiou.study.records import CellRuns, RunRecord, at_shared_seeds
+from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds
 from alphaiou.study.tables import (
     HEADLINES,
     INTERVAL_NOTE,
     MARK,
     MARK_NOTE,
-    PaperTable,
+    StudyTable,
     TableRow,
     markdown_lines,
     seeds_note,
@@ -24,7 +26,6 @@ from alphaiou.study.tables import (
 from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.recipes import gain_factor, is_steady
 from benchmarks.record import Record
-from studies.voc320.best import at_best_gain, best_against_best, by_loss
 
 NOTHING = "*There is no record of such a run yet.*"
 #: Those of Table 1.
@@ -50,7 +51,7 @@ def runs_table(record: Record, *, detector: str, epochs: int) -> str:
 def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     """The losses of Table 1 at the paper's gain and at their best one, and what α adds at these.
 
-    All have the same seeds; a cell with fewer of them is not one yet.
+    All have the same seeds; a row with fewer of them is not one yet.
 
     Args:
         record: A folder of runs, as ``read_record`` gives it.
@@ -64,25 +65,25 @@ def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     usual = [own for own in losses.values() if _has_usual_gain(own)]
     seeds = max(len(own.runs) for own in usual or losses.values())
     whole = at_shared_seeds([own for own in losses.values() if len(own.runs) >= seeds])
-    cells = {own.cell.label: own for own in whole}
+    cells = {own.row.label: own for own in whole}
     best = [at_best_gain(line) for line in by_loss(cells).values()]
     rows = _rows({label: o for label, o in cells.items() if _has_usual_gain(o) or o in best})
     sentences = "\n".join(f"- {sentence}" for sentence in best_against_best(cells, HEADLINES))
     return "\n\n".join(filter(None, [_scores(rows), sentences]))
 
 
-def _plain_cells(record: Record, detector: str, epochs: int) -> Mapping[str, CellRuns]:
+def _plain_cells(record: Record, detector: str, epochs: int) -> Mapping[str, RowRuns]:
     table = plain_runs(record["runs"], detector, epochs)
     return table.rows if table else {}
 
 
-def _is_headline(own: CellRuns) -> bool:
-    recipe = own.cell.recipe
+def _is_headline(own: RowRuns) -> bool:
+    recipe = own.row.recipe
     return recipe.loss in HEADLINE_LOSSES and is_steady(recipe)
 
 
-def _has_usual_gain(own: CellRuns) -> bool:
-    return gain_factor(own.cell.recipe) == 1
+def _has_usual_gain(own: RowRuns) -> bool:
+    return gain_factor(own.row.recipe) == 1
 
 
 def detector_runs(record: Record, *, detector: str) -> str:
@@ -104,7 +105,7 @@ def _of_detector(record: Record, detector: str) -> list[ComparableRuns]:
     return [t for t in comparable_runs(record["runs"]) if t.setting.detector == detector]
 
 
-def _rows(cells: Mapping[str, CellRuns]) -> tuple[TableRow, ...]:
+def _rows(cells: Mapping[str, RowRuns]) -> tuple[TableRow, ...]:
     """The rows of a table; levels in the paper are of other data, so its changes alone stay."""
     rows = (table_row(cells, label, PAPER_COLUMNS) for label in cells)
     return tuple(replace(row, published={}) for row in rows)
@@ -115,7 +116,7 @@ def _has_seeds(rows: Iterable[TableRow]) -> bool:
 
 
 def _scores(rows: tuple[TableRow, ...]) -> str:
-    text = markdown_lines(PaperTable("runs", "", PAPER_COLUMNS, rows, ()))
+    text = markdown_lines(StudyTable("runs", "", PAPER_COLUMNS, rows, ()))
     # With one seed every change would be marked, which the words around the table say at once.
     return text if _has_seeds(rows) else text.replace(MARK, "")
 

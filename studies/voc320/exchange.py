@@ -14,12 +14,11 @@ from matplotlib.transforms import Bbox
 
 from alphaiou._figures import CATEGORICAL, FULL_WIDTH, INK, panel_title
 from alphaiou.inference.tables import column_title
-from alphaiou.study.grid import Cell
-from alphaiou.study.records import CellRuns
+from alphaiou.study.grid import Row
+from alphaiou.study.records import RowRuns
 from alphaiou.study.series import Point, change_point
 from alphaiou.training.recipes import gain_factor
-from studies.voc320.best import CHOSEN_BY
-from studies.voc320.search import WANTED, exchanges
+from studies.voc320.search import BASELINES, CHOSEN_BY, WANTED, exchanges
 
 #: The score that is given.
 ACROSS = "ap50"
@@ -31,29 +30,29 @@ GROUPS = (JOINED, "constant α", "rising α", "falling α", OTHER_GAINS)
 FARTHEST = 0.1
 
 
-def exchange_points(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
+def exchange_points(rows: Mapping[str, RowRuns], score: str) -> dict[str, list[Point]]:
     """Changes against plain IoU at its best gain in percent, over the seeds that both have.
 
     Args:
-        cells: Of the grid ``beyond``.
+        rows: Of the grid ``beyond``.
         score: What is gained; what is given at :data:`ACROSS` is the place of a point.
 
     Returns:
         The points of each of :data:`GROUPS` that has any; nothing where there is no candidate.
     """
     found: dict[str, list[Point]] = {group: [] for group in GROUPS}
-    changes = exchanges(cells)
-    for label in sorted(changes, key=lambda label: gain_factor(cells[label].cell.recipe)):
+    changes = exchanges(rows)
+    for label in sorted(changes, key=lambda label: gain_factor(rows[label].row.recipe)):
         if changes[label][CHOSEN_BY].relative > -FARTHEST:
-            group = _group(cells[label].cell)
+            group = _group(rows[label].row)
             across = round(100 * changes[label][ACROSS].relative, 2)
             found[group].append(change_point(across, changes[label][score], label))
     return {group: points for group, points in found.items() if points}
 
 
-def _group(cell: Cell) -> str:
-    recipe, course = cell.recipe, cell.recipe.alpha_schedule
-    if cell.to_beat:
+def _group(row: Row) -> str:
+    recipe, course = row.recipe, row.recipe.alpha_schedule
+    if row.label in BASELINES:
         return JOINED
     if course is None:
         return OTHER_GAINS if recipe.loss.alpha == 1 else "constant α"
@@ -75,7 +74,7 @@ Groups = Mapping[str, Sequence[Point]]
 _GAINS = re.compile(r", gain ×([^,]+)(?:, class gain ×([^,]+))?(?:, objectness gain ×([^,]+))?")
 
 
-def exchange_figure(cells: Mapping[str, CellRuns]) -> Figure:
+def exchange_figure(rows: Mapping[str, RowRuns]) -> Figure:
     """Changes against plain IoU at its best gain, over the seeds that both have.
 
     What nothing beats at both scores has its name, and so has IoU at box gains, or at other gains
@@ -83,7 +82,7 @@ def exchange_figure(cells: Mapping[str, CellRuns]) -> Figure:
     """
     figure = Figure(figsize=(FULL_WIDTH, 3.8), layout="constrained")
     panels = dict(zip(WANTED, figure.subplots(1, len(WANTED)), strict=True))
-    groups = {score: exchange_points(cells, score) for score in WANTED}
+    groups = {score: exchange_points(rows, score) for score in WANTED}
     for letter, (score, axes) in zip("ab", panels.items(), strict=True):
         _draw(axes, groups[score], 100 * WANTED[score])
         panel_title(axes, letter, f"{column_title(score)}, change in %")

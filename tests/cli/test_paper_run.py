@@ -90,7 +90,7 @@ def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
 
 def test_rows_can_be_chosen(capsys):
     (grid,) = chosen_grids(["table3"], GridOptions(quick=True, seeds=3, only=("η=0.3",)))
-    assert [cell.label for cell in grid.cells] == [
+    assert [row.label for row in grid.rows] == [
         "IoU, η=0.3",
         "α-IoU (α=3), η=0.3",
         "DIoU, η=0.3",
@@ -98,10 +98,10 @@ def test_rows_can_be_chosen(capsys):
     ]
     assert grid.seeds == (0, 1, 2)
     (grid,) = chosen_grids(["beyond"], GridOptions(quick=True, only=("IoU, gain ×1", "×0.5")))
-    assert [cell.label for cell in grid.cells if "IoU, gain ×1" in cell.label] == ["IoU, gain ×1"]
-    assert all(cell.label == "IoU, gain ×1" or "×0.5" in cell.label for cell in grid.cells)
+    assert [row.label for row in grid.rows if "IoU, gain ×1" in row.label] == ["IoU, gain ×1"]
+    assert all(row.label == "IoU, gain ×1" or "×0.5" in row.label for row in grid.rows)
     (grid,) = chosen_grids(["table1"], GridOptions(quick=True, only=("α-",)))
-    assert [cell.baseline for cell in grid.cells] == [None, None]
+    assert [row.baseline for row in grid.rows] == [None, None]
 
 
 def test_noisy_boxes_are_drawn_without_a_run(tmp_path, capsys):

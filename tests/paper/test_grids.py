@@ -45,16 +45,16 @@ def test_all_grids_are_there_with_unique_labels_and_runs(scale):
     grids = paper_grids(scale, seeds=(0, 1))
     assert tuple(grids) == NAMES
     for grid in grids.values():
-        assert len({cell.label for cell in grid.cells}) == len(grid.cells)
-        assert len(recipes(grid)) == 2 * len(grid.cells)
+        assert len({cell.label for cell in grid.rows}) == len(grid.rows)
+        assert len(recipes(grid)) == 2 * len(grid.rows)
         assert grid.differs, "every scale says how it differs"
         assert all(sentence.endswith(".") for sentence in grid.differs)
 
 
 def test_baselines_are_rows_that_differ_in_what_the_grid_is_about(scale):
     for grid in paper_grids(scale).values():
-        cells = {cell.label: cell for cell in grid.cells}
-        for cell in grid.cells:
+        cells = {cell.label: cell for cell in grid.rows}
+        for cell in grid.rows:
             if cell.baseline is not None:
                 base = cells[cell.baseline].recipe
                 own = cell.recipe
@@ -99,7 +99,7 @@ def test_committed_runs_are_cells_of_the_grids():
 
 def test_sizes_of_the_paper_scale():
     grids = paper_grids(paper_scale())
-    assert {name: len(grids[name].cells) for name in NAMES[:8]} == {
+    assert {name: len(grids[name].rows) for name in NAMES[:8]} == {
         "table1": 3 * 4 * 2,
         "table1-yolov5x": 8,
         "table1-detr": 8,
@@ -109,13 +109,13 @@ def test_sizes_of_the_paper_scale():
         "penalty-alpha": 9,
         "small": 18,
     }
-    assert {cell.recipe.epochs for cell in grids["table3"].cells} == {300}
-    assert {cell.recipe.image_size for cell in grids["table3"].cells} == {640}
+    assert {cell.recipe.epochs for cell in grids["table3"].rows} == {300}
+    assert {cell.recipe.image_size for cell in grids["table3"].rows} == {640}
 
 
 def test_published_numbers_stand_beside_the_right_rows():
     grids = paper_grids(paper_scale())
-    rows = {name: {cell.label: cell for cell in grid.cells} for name, grid in grids.items()}
+    rows = {name: {cell.label: cell for cell in grid.rows} for name, grid in grids.items()}
     found = rows["table1"]["α-DIoU (α=3), DETR on COCO"].published
     assert (found["ap50"], found["map75_95"]) == (0.5938, 0.2605)
     assert rows["table2"]["CIoU"].published["map"] == 0.3865  # from another paper
@@ -129,7 +129,7 @@ def test_published_numbers_stand_beside_the_right_rows():
     assert rows["penalty-alpha"]["α-CIoU 3-0.5"].published["ap95"] == 0.0352
     assert rows["small"]["GIoU, 25%"].published["map"] == 0.338
     for name in ("table1", "table2", "table3", "penalty-alpha"):
-        assert all(cell.published for cell in grids[name].cells), name
+        assert all(cell.published for cell in grids[name].rows), name
 
 
 def test_data_of_ones_own(tmp_path):

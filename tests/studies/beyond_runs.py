@@ -12,7 +12,7 @@ PLAIN = {"IoU, gain ×0.5": 0.3, "IoU, gain ×1": 0.38, "IoU, gain ×2": 0.4, "I
 
 
 def records(levels, change=lambda label, seed, scores: None):
-    """Runs of some cells, each at its level, whose seeds differ a little."""
+    """Runs of some rows, each at its level, whose seeds differ a little."""
     found = {}
     for cell, recipe in GRID.recipes():
         if cell.label in levels:

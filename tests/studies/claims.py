@@ -6,7 +6,7 @@ from statistics import fmean
 
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
-from alphaiou.study.records import grid_scores, load_records
+from alphaiou.study.records import grid_runs, load_records
 from alphaiou.study.statistics import paired_change
 from benchmarks.record import read_record
 from tools.repeats import repeats
@@ -21,28 +21,28 @@ POWERED = ("α-IoU (α=3)", "α-DIoU (α=3)")
 
 
 @cache
-def cells(grid, epochs=60):
+def rows(grid, epochs=60):
     grids = paper_grids(quick_scale(Path("voc320"), epochs), range(5))
-    return grid_scores(grids[grid], load_records([RECORDS]))
+    return grid_runs(grids[grid], load_records([RECORDS]))
 
 
 def change(grid, label, column, base=None, epochs=60):
     """Of a row against its baseline, or another row."""
-    found = cells(grid, epochs)
-    base = found[base or found[label].cell.baseline]
+    found = rows(grid, epochs)
+    base = found[base or found[label].row.baseline]
     return paired_change(found[label].scores(column), base.scores(column))
 
 
 def counted_change(label, column, base):
     """Of a row of the search, over the runs whose records have the score."""
-    own, other = (cells("beyond")[name].with_scores([column]) for name in (label, base))
+    own, other = (rows("beyond")[name].with_scores([column]) for name in (label, base))
     return paired_change(own.scores(column), other.scores(column))
 
 
 def published(grid, label, column):
-    found = cells(grid)
-    own = found[label].cell
-    return own.published[column] / found[own.baseline].cell.published[column] - 1
+    found = rows(grid)
+    own = found[label].row
+    return own.published[column] / found[own.baseline].row.published[column] - 1
 
 
 def share(value, digits=0):
@@ -85,7 +85,7 @@ def ends(values, digits=0):
 
 
 def level(grid, label, column):
-    return fmean(cells(grid)[label].scores(column).values())
+    return fmean(rows(grid)[label].scores(column).values())
 
 
 def best_against_best(column, grid, loss):
@@ -105,7 +105,7 @@ def mean_change(label, column, own=None):
     both = run_twice().both
     if own:
         return paired_change(own.scores(column), both[label].scores(column))
-    base = both[both[label].cell.baseline]
+    base = both[both[label].row.baseline]
     return paired_change(both[label].scores(column), base.scores(column))
 
 

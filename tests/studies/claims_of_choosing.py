@@ -8,7 +8,7 @@ from tests.studies.claims import (
     FOUND,
     POWERED,
     alone,
-    cells,
+    rows,
     change,
     in_search,
     mean_change,
@@ -24,7 +24,7 @@ from tests.studies.claims import (
 def advice():
     def power(alpha, column):
         """With the seed that all powers were run with."""
-        plain, own = (cells("alpha")[label] for label in ("IoU", f"α-IoU (α={alpha})"))
+        plain, own = (rows("alpha")[label] for label in ("IoU", f"α-IoU (α={alpha})"))
         return own.scores(column)[0] / plain.scores(column)[0] - 1
 
     yield (
@@ -38,14 +38,14 @@ def advice():
     )
     assert power(5, "map75_95") < power(4, "map75_95")
     assert max(power(10, "ap50"), power(10, "map75_95")) < 0
-    powered = [own.cell.label for own in cells("family").values() if own.runs and own.cell.baseline]
+    powered = [own.row.label for own in rows("family").values() if own.runs and own.row.baseline]
     rises = of_each("family", powered, "map75_95", alone)
     rises += of_each("table1", POWERED, "map75_95", sure)
-    iou = cells("table1")["IoU"].scores("map75_95")
+    iou = rows("table1")["IoU"].scores("map75_95")
     plain = [
         abs(paired_change(own.scores("map75_95"), iou).relative)
-        for own in (*cells("family").values(), cells("table1")["DIoU"])
-        if own.runs and not own.cell.baseline and own.cell.label != "WIoU v3"
+        for own in (*rows("family").values(), rows("table1")["DIoU"])
+        if own.runs and not own.row.baseline and own.row.label != "WIoU v3"
     ]
     yield (
         "{} to {} % at mAP75:95 each (the first and the third with three seeds, the others with "
@@ -91,7 +91,7 @@ def advice():
         "{}, {} and {} %, better at every threshold with five seeds",
         in_search(FOUND, sure),
     )
-    own = cells("objectness")["α-IoU (α=3), objectness as the loss"]
+    own = rows("objectness")["α-IoU (α=3), objectness as the loss"]
     costs = mean_change(POWERED[0], "ap50", own)
     yield ("costs α-IoU {} % of AP50;", [size(sure(costs), 1)])
     noisy = change("table3", "α-DIoU (α=3), η=0.3", "map")

@@ -129,7 +129,7 @@ def twice():
     found = run_twice()
     changes = [
         [
-            paired_change(rows[label].scores(c), rows[rows[label].cell.baseline].scores(c))
+            paired_change(rows[label].scores(c), rows[rows[label].row.baseline].scores(c))
             for label in POWERED
             for c in PAPER_COLUMNS
         ]
@@ -217,13 +217,13 @@ def powers():
 
 def kinds():
     family = [own for own in cells("family").values() if own.runs]
-    powered = [own.cell.label for own in family if own.cell.baseline]
+    powered = [own.row.label for own in family if own.row.baseline]
     assert len(powered) == 5
     iou = cells("table1")["IoU"].scores("map75_95")
     plain = {
-        own.cell.label: alone(paired_change(own.scores("map75_95"), iou))
+        own.row.label: alone(paired_change(own.scores("map75_95"), iou))
         for own in family
-        if not own.cell.baseline
+        if not own.row.baseline
     }
     wise = plain.pop("WIoU v3")
     yield (
@@ -235,7 +235,7 @@ def kinds():
             share(wise),
         ),
     )
-    rows = [label for label, own in cells("penalty-alpha").items() if own.cell.baseline]
+    rows = [label for label, own in cells("penalty-alpha").items() if own.row.baseline]
     yield (
         "moves mAP75:95 by {} to {} % beside α₁ = 3, and not the same way for all kinds (one seed "
         "each; {} to {} % in the paper).",

@@ -8,9 +8,9 @@ import pytest
 
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
-from alphaiou.study.records import grid_scores
+from alphaiou.study.records import grid_runs
 from alphaiou.study.series import SWEEPS, swept
-from alphaiou.study.tables import paper_table, table_lines, table_markdown
+from alphaiou.study.tables import study_table, table_lines, table_markdown
 from alphaiou.training.recipe import recipe_hash
 from alphaiou.training.recipes import quick
 from studies.voc320.beyond import beyond_sentences
@@ -26,17 +26,17 @@ ASKED = (
 
 
 def sentences(levels, **changes):
-    return beyond_sentences(grid_scores(GRID, records(levels, **changes)))
+    return beyond_sentences(grid_runs(GRID, records(levels, **changes)))
 
 
 def test_the_grid_has_the_gains_of_iou_first_and_says_what_moves():
-    labels = [cell.label for cell in GRID.cells]
+    labels = [cell.label for cell in GRID.rows]
     assert labels[:4] == list(PLAIN)
-    assert {cell.baseline for cell in GRID.cells} == {None, "IoU, gain ×1"}
-    moving = [cell for cell in GRID.cells if cell.recipe.alpha_schedule is not None]
+    assert {cell.baseline for cell in GRID.rows} == {None, "IoU, gain ×1"}
+    moving = [cell for cell in GRID.rows if cell.recipe.alpha_schedule is not None]
     assert len(moving) == 22
     assert all("(α 1→" in cell.label or "(α 3→1)" in cell.label for cell in moving)
-    growing = [cell.label for cell in GRID.cells if cell.recipe.final_box_gain is not None]
+    growing = [cell.label for cell in GRID.rows if cell.recipe.final_box_gain is not None]
     assert growing == [
         "α-DIoU (α 1→5), gain ×1→2",
         "IoU, gain ×1→3",
@@ -45,7 +45,7 @@ def test_the_grid_has_the_gains_of_iou_first_and_says_what_moves():
     ]
     assert "α-CIoU (α 1→5, α₂=0.5), gain ×1.5" in labels
     assert len(set(labels)) == len(labels)
-    assert not any(cell.published for cell in GRID.cells), "of which the paper compares none so"
+    assert not any(cell.published for cell in GRID.rows), "of which the paper compares none so"
 
 
 def test_its_runs_are_those_of_other_grids_where_they_are_the_same():
@@ -130,13 +130,13 @@ def test_other_gains_are_said_and_kept_out_of_other_rows():
         "learning rate": lambda recipe: recipe.optimisation.lr,
     }
     for grid in (GRID, paper_grids(quick_scale())["beyond"]):  # whose usual ones are others
-        usual = grid.cells[1].recipe
-        assert grid.cells[1].label == "IoU, gain ×1"
-        for cell in grid.cells:
+        usual = grid.rows[1].recipe
+        assert grid.rows[1].label == "IoU, gain ×1"
+        for cell in grid.rows:
             times = {part: value(cell.recipe) / value(usual) for part, value in said.items()}
             unusual = [f"{part} ×{by:g}" for part, by in times.items() if by != 1]
             assert re.findall(r", ((?:class|obj\w+|learn\w+) \w+ ×[\d.]+)", cell.label) == unusual
-    labels = {cell.label for cell in GRID.cells}
+    labels = {cell.label for cell in GRID.rows}
     assert "α-DIoU (α 1→5), gain ×2, class gain ×2, objectness gain ×4" in labels
     assert "IoU, gain ×2, learning rate ×2" in labels
 
@@ -157,7 +157,7 @@ def test_what_is_to_be_beaten_is_iou_at_a_box_gain_and_no_other():
     assert first.startswith("To beat: IoU, gain ×2, by")
     assert first.endswith("IoU, gain ×3.")
     assert conclusion == f"{ASKED}{CONTROL}.", "IoU with other gains may win too"
-    assert [cell.label for cell in GRID.cells if cell.to_beat] == list(PLAIN)
+    assert [cell.label for cell in GRID.rows if cell.to_beat] == list(PLAIN)
 
 
 def test_what_is_to_be_beaten_has_several_seeds_where_any_gain_has():
@@ -166,9 +166,9 @@ def test_what_is_to_be_beaten_has_several_seeds_where_any_gain_has():
     levels["α-CIoU (α=3), gain ×1"] = 0.62
     cell, recipe = next(one for one in GRID.recipes() if one[0].label == "IoU, gain ×3")
     alone = {recipe_hash(recipe): made_record(recipe, 0.6)}
-    first, *_ = beyond_sentences(grid_scores(GRID, records(levels) | alone))
+    first, *_ = beyond_sentences(grid_runs(GRID, records(levels) | alone))
     assert first.startswith("To beat: IoU, gain ×2, by")
-    first, *_ = beyond_sentences(grid_scores(GRID, records(levels | {cell.label: 0.6})))
+    first, *_ = beyond_sentences(grid_runs(GRID, records(levels | {cell.label: 0.6})))
     assert first.startswith("To beat: IoU, gain ×3, by")
 
 
@@ -183,7 +183,7 @@ def test_more_seeds_of_one_gain_do_not_choose_it():
             for (name, seed), recipe in recipes.items()
             if name == label and seed > 2
         }
-        first, *_ = beyond_sentences(grid_scores(more, records(levels) | extra))
+        first, *_ = beyond_sentences(grid_runs(more, records(levels) | extra))
         assert first.startswith("To beat: IoU, gain ×2, by"), label
 
 
@@ -227,13 +227,13 @@ def test_what_only_the_bootstrap_decides_is_said_apart():
 
 
 def test_one_seed_decides_nothing():
-    own = grid_scores(GRID, records(PLAIN))
+    own = grid_runs(GRID, records(PLAIN))
     names = ("α-IoU (α=10), gain ×0.5", "α-IoU (α=5), gain ×0.75", "α-IoU (α=5), gain ×1")
     alone = {}
     for name, level in zip(names, (0.7, 0.8, 0.2), strict=True):
         _, recipe = next(one for one in GRID.recipes() if one[0].label == name)
         alone[recipe_hash(recipe)] = made_record(recipe, level)
-    _, conclusion, end, *_ = beyond_sentences(grid_scores(GRID, records(PLAIN) | alone))
+    _, conclusion, end, *_ = beyond_sentences(grid_runs(GRID, records(PLAIN) | alone))
     assert conclusion.endswith("none of the 3 that were run.")
     assert end == (
         "Above at every threshold, with one seed: "
@@ -241,32 +241,32 @@ def test_one_seed_decides_nothing():
         "α-IoU (α=10), gain ×0.5 (mAP75:95 +75.88%, AP95 +75.88%)."
     )
     assert beyond_sentences(own) == [], "there is no candidate"
-    assert beyond_sentences(grid_scores(GRID, alone)) == [], "there is nothing to beat"
+    assert beyond_sentences(grid_runs(GRID, alone)) == [], "there is nothing to beat"
 
 
 def test_an_alpha_that_moves_has_no_place_on_an_axis_of_alpha():
     moving, still = "α-IoU (α 1→3), gain ×2", "α-IoU (α=3), gain ×2"
-    cells = grid_scores(GRID, records(PLAIN | {moving: 0.5, still: 0.5}))
+    rows = grid_runs(GRID, records(PLAIN | {moving: 0.5, still: 0.5}))
     sweeps = {sweep.name: sweep for sweep in SWEEPS}
-    lines = swept(cells, sweeps["alpha"], "map")
+    lines = swept(rows, sweeps["alpha"], "map")
     assert [point.x for point in lines["IoU, gain ×2"]] == [1.0, 3.0]
     assert not any("→" in name for name in lines)
-    assert any("α 1→3" in name for name in swept(cells, sweeps["gain"], "map"))
+    assert any("α 1→3" in name for name in swept(rows, sweeps["gain"], "map"))
 
 
 def test_a_gain_that_moves_is_a_candidate_and_has_no_place_on_an_axis_of_gains():
     moving = "IoU, gain ×1→3"
-    cells = grid_scores(GRID, records(PLAIN | {moving: 0.62}))
-    (line,) = swept(cells, {sweep.name: sweep for sweep in SWEEPS}["gain"], "map").values()
+    rows = grid_runs(GRID, records(PLAIN | {moving: 0.62}))
+    (line,) = swept(rows, {sweep.name: sweep for sweep in SWEEPS}["gain"], "map").values()
     assert [point.x for point in line] == [0.5, 1.0, 2.0, 3.0]
-    best, conclusion, *_ = beyond_sentences(cells)
+    best, conclusion, *_ = beyond_sentences(rows)
     assert best.startswith("To beat: IoU, gain ×2,")
     assert conclusion == f"{ASKED}{moving}."
 
 
 def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():
     found = records(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62, "α-IoU (α=2), gain ×1": 0.35})
-    table = paper_table(GRID, found)
+    table = study_table(GRID, found)
     assert table.sentences[1] == f"{ASKED}α-EIoU (α=3), gain ×1."
     assert table.sentences[0] == sentences(PLAIN | {"α-EIoU (α=3), gain ×1": 0.62})[0]
     assert not any("Best against best" in sentence for sentence in table.sentences)
@@ -275,10 +275,10 @@ def test_the_table_says_it_and_compares_with_what_is_to_be_beaten():
 
 def test_rows_of_the_table_are_changes_against_its_first_and_the_best_come_first():
     found = records(PLAIN | {"α-IoU (α=2), gain ×1": 0.35, "α-EIoU (α=3), gain ×1": 0.5})
-    table = paper_table(GRID, found)
+    table = study_table(GRID, found)
     assert table.columns == (*THRESHOLDS, "map75_95")
     first, *others = table_lines(table)
-    assert (first.name, first.cells[0]) == ("IoU, gain ×2", "40.00")
+    assert (first.name, first.rows[0]) == ("IoU, gain ×2", "40.00")
     assert [line.name for line in others] == [
         "α-EIoU (α=3), gain ×1",
         "IoU, gain ×3",
@@ -287,11 +287,11 @@ def test_rows_of_the_table_are_changes_against_its_first_and_the_best_come_first
         "IoU, gain ×0.5",
     ]
     assert (first.kind, {line.kind for line in others}) == ("ours", {"compared"})
-    assert others[0].cells[0] == "+25.00% (+24.9 to +25.1)"
-    assert paper_table(GRID, found, ("map",)).columns == ("map",)
+    assert others[0].rows[0] == "+25.00% (+24.9 to +25.1)"
+    assert study_table(GRID, found, ("map",)).columns == ("map",)
     assert "All rows but the first are changes against it." in table.notes[0]
     assert "\n| α-EIoU (α=3), gain ×1 | +25.00%" in table_markdown(table)
-    listed = tuple(replace(cell, to_beat=False) for cell in GRID.cells)
-    plain = paper_table(replace(GRID, cells=listed), found)
+    listed = tuple(replace(cell, to_beat=False) for cell in GRID.rows)
+    plain = study_table(replace(GRID, rows=listed), found)
     assert not any("All rows but" in note for note in plain.notes)
     assert [line.name for line in table_lines(plain)][1:3] == ["change", "IoU, gain ×1"]

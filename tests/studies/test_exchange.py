@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from alphaiou.study.figures import save_plots
-from alphaiou.study.records import grid_scores
+from alphaiou.study.records import grid_runs
 from alphaiou.study.report.charts import dot_chart
 from alphaiou.study.report.page import paper_page
 from alphaiou.study.series import Point
@@ -53,16 +53,16 @@ def test_exchanges_are_paired_by_seed_and_need_a_candidate():
     def shifted(label, seed, scores):
         scores["ap50"] += 0.1 * seed  # for all alike: it cancels
 
-    found = exchanges(grid_scores(GRID, records(EXCHANGED, change=shifted)))
-    assert list(found) == [cell.label for cell in GRID.cells if cell.label in EXCHANGED]
+    found = exchanges(grid_runs(GRID, records(EXCHANGED, change=shifted)))
+    assert list(found) == [row.label for row in GRID.rows if row.label in EXCHANGED]
     assert found["α-DIoU (α=3), gain ×2"]["ap50"].difference == pytest.approx(0.02)
     assert found["IoU, gain ×2"]["ap50"].difference == 0
-    assert exchanges(grid_scores(GRID, records(PLAIN))) == {}
-    assert exchanges(grid_scores(GRID, {})) == {}
+    assert exchanges(grid_runs(GRID, records(PLAIN))) == {}
+    assert exchanges(grid_runs(GRID, {})) == {}
 
 
 def test_the_picture_has_a_mark_for_every_choice_that_is_not_far_below():
-    figure = exchange_figure(grid_scores(GRID, exchanging(EXCHANGED)))
+    figure = exchange_figure(grid_runs(GRID, exchanging(EXCHANGED)))
     for axes in figure.axes:
         marks = drawn_marks(axes)
         assert marks["rising α"] == [pytest.approx((-2.0, 2.5))]
@@ -95,15 +95,15 @@ def test_names_are_short_and_iou_with_other_gains_has_one_if_it_has_several_seed
     found = records(levels, change=change)
     _, recipe = next(one for one in GRID.recipes() if one[0].label == alone)
     found[recipe_hash(recipe)] = made_record(recipe, 0.4)
-    for axes in exchange_figure(grid_scores(GRID, found)).axes:
+    for axes in exchange_figure(grid_runs(GRID, found)).axes:
         names = {text.get_text() for text in axes.texts}
         assert {"IoU ×4/2/4", "α-DIoU (1→5) ×1.5/1/2", "α-DIoU (1→5) ×1.5 lr ×2"} <= names
         assert "IoU ×2/2/1" not in names, "it has one seed, and others beat it"
 
 
 def test_names_cover_neither_marks_nor_one_another():
-    crowd = {cell.label: 0.4 + 0.0007 * number for number, cell in enumerate(GRID.cells)}
-    figure = exchange_figure(grid_scores(GRID, exchanging(PLAIN | crowd)))
+    crowd = {row.label: 0.4 + 0.0007 * number for number, row in enumerate(GRID.rows)}
+    figure = exchange_figure(grid_runs(GRID, exchanging(PLAIN | crowd)))
     figure.draw_without_rendering()
     for axes in figure.axes:
         boxes = [text.get_window_extent() for text in axes.texts]
@@ -119,7 +119,7 @@ def test_names_keep_clear_of_the_line():
     def lower(label, _, scores):
         scores["ap50"] = {"IoU, gain ×3": 0.38, "IoU, gain ×1": 0.41}.get(label, 0.4)
 
-    figure = exchange_figure(grid_scores(GRID, records(EXCHANGED, change=lower)))
+    figure = exchange_figure(grid_runs(GRID, records(EXCHANGED, change=lower)))
     figure.draw_without_rendering()
     for axes in figure.axes:
         (line,) = (line for line in axes.lines if len(line.get_xdata()) == 3)
@@ -134,7 +134,7 @@ def test_marks_of_one_seed_are_hollow():
     found = records(PLAIN | {"α-IoU (α 1→3), gain ×2": 0.41})
     _, recipe = next(one for one in GRID.recipes() if one[0].label == "α-DIoU (α=3), gain ×2")
     found[recipe_hash(recipe)] = made_record(recipe, 0.42)
-    (axes, _) = exchange_figure(grid_scores(GRID, found)).axes
+    (axes, _) = exchange_figure(grid_runs(GRID, found)).axes
     inside = {
         line.get_markeredgecolor(): line.get_markerfacecolor()
         for line in axes.lines
@@ -147,7 +147,7 @@ def test_marks_of_one_seed_are_hollow():
 
 def test_points_are_grouped_and_joined_by_gain():
     moving = {"IoU, gain ×1→3": 0.41, "IoU, gain ×2, class gain ×2": 0.4}
-    points = exchange_points(grid_scores(GRID, exchanging(EXCHANGED | moving)), "map75_95")
+    points = exchange_points(grid_runs(GRID, exchanging(EXCHANGED | moving)), "map75_95")
     assert [point.name for point in points["IoU"]] == [
         "IoU, gain ×1",
         "IoU, gain ×2",
@@ -160,7 +160,7 @@ def test_points_are_grouped_and_joined_by_gain():
     (rising,) = points["rising α"]
     assert (rising.x, rising.mean) == pytest.approx((-2.0, 2.5))
     assert rising.low < rising.mean < rising.high
-    assert exchange_points(grid_scores(GRID, records(PLAIN)), "map75_95") == {}
+    assert exchange_points(grid_runs(GRID, records(PLAIN)), "map75_95") == {}
 
 
 def test_the_page_has_the_same_points_with_their_names():

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from alphaiou.study.records import grid_scores
+from alphaiou.study.records import grid_runs
 from studies.voc320.beyond import beyond_sentences
 from studies.voc320.luck import expected_best, seed_scatter
 from tests.studies.beyond_runs import GRID, PLAIN, records
@@ -25,7 +25,7 @@ def cells_with(shifts):
         else:
             scores["map75_95"], scores["ap95"] = 0.2 * PLAIN.get(label, 0.3) / 0.4, 0.04
 
-    return grid_scores(GRID, records(PLAIN | {SEVERAL: 0.4}, change=shift))
+    return grid_runs(GRID, records(PLAIN | {SEVERAL: 0.4}, change=shift))
 
 
 @pytest.mark.parametrize("count", [2, 5, 30])
@@ -48,7 +48,7 @@ def test_scatter_is_the_pooled_deviation_of_paired_differences():
 def test_luck_is_said_once_there_are_single_seeds_to_choose_from():
     cells = cells_with((0.00, 0.02, 0.04))
     assert not any("Luck" in sentence for sentence in beyond_sentences(cells))
-    single = grid_scores(GRID, records(dict.fromkeys(SINGLE, 0.4)))
+    single = grid_runs(GRID, records(dict.fromkeys(SINGLE, 0.4)))
     cells |= {label: replace(single[label], runs={0: single[label].runs[0]}) for label in SINGLE}
     (luck,) = (sentence for sentence in beyond_sentences(cells) if "Luck" in sentence)
     # Three other gains without any scatter, and one row with it.

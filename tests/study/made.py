@@ -8,7 +8,7 @@ from PIL import Image
 
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.detections import Box, Example, Findings
-from alphaiou.study.grid import Cell, Grid
+from alphaiou.study.grid import Row, Grid
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
 from alphaiou.training.recipes import quick
 
@@ -57,30 +57,30 @@ def made_level(recipe: Recipe) -> float:
 
 def cell(
     loss: str, baseline: str | None = None, label: str = "", published=None, **changes
-) -> Cell:
+) -> Row:
     spec = LossSpec.parse(loss)
     recipe = replace(RECIPE, loss=spec, **changes)
-    return Cell(label or spec.display_name, recipe, baseline, published or {})
+    return Row(label or spec.display_name, recipe, baseline, published or {})
 
 
 def table1(seeds=(0, 1, 2)) -> Grid:
     paper = {"ap50": 0.7881, "map75_95": 0.3245}
     powered = {"ap50": 0.7862, "map75_95": 0.3446}
-    cells = (cell("iou", published=paper), cell("iou:3", "IoU", published=powered))
-    return Grid("table1", "Table 1: IoU <and> α-IoU", cells, seeds, ("Drawn shapes & few epochs.",))
+    rows = (cell("iou", published=paper), cell("iou:3", "IoU", published=powered))
+    return Grid("table1", "Table 1: IoU <and> α-IoU", rows, seeds, ("Drawn shapes & few epochs.",))
 
 
 def alpha_grid(seeds=(0, 1, 2)) -> Grid:
-    cells = tuple(
+    rows = tuple(
         cell(f"iou:{alpha:g}", label=f"α = {alpha:g}, noise {noise:g}", noise=noise)
         for noise in (0.0, 0.3)
         for alpha in (0.5, 1, 2, 3, 5, 10)
     )
-    return Grid("alpha", "Sensitivity to α", cells, seeds)
+    return Grid("alpha", "Sensitivity to α", rows, seeds)
 
 
 def gain_grid(seeds=(0, 1)) -> Grid:
-    cells = tuple(
+    rows = tuple(
         cell(
             loss,
             label=f"{LossSpec.parse(loss).display_name}, gain ×{times:g}",
@@ -89,7 +89,7 @@ def gain_grid(seeds=(0, 1)) -> Grid:
         for loss in ("iou", "iou:3")
         for times in (0.5, 1, 2, 3)
     )
-    return Grid("gains", "The gain control", cells, seeds)
+    return Grid("gains", "The gain control", rows, seeds)
 
 
 def records_of(*grids: Grid) -> dict:

@@ -13,7 +13,7 @@ from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
 from alphaiou.study.figures import IN_THE_PAPER, change_figure, save_plots
 from alphaiou.study.grid import Grid
-from alphaiou.study.records import drawn_scores, grid_scores
+from alphaiou.study.records import drawn_runs, grid_runs
 from alphaiou.study.report.page import paper_page
 from alphaiou.study.runner import planned_runs
 from alphaiou.study.series import Point, change_sweeps, changes_along, published_along
@@ -27,7 +27,7 @@ PRINTED = {0.1: (0.20, 0.22), 0.2: (0.10, 0.12), 0.3: (0.04, 0.05)}
 
 
 def noise_grid(seeds=(0, 1, 2)) -> Grid:
-    cells = tuple(
+    rows = tuple(
         cell(
             loss,
             f"IoU, η={rate:g}" if loss == "iou:3" else None,
@@ -38,22 +38,22 @@ def noise_grid(seeds=(0, 1, 2)) -> Grid:
         for rate, row in PRINTED.items()
         for loss, printed in zip(("iou", "iou:3"), row, strict=True)
     )
-    return Grid("table3", "Noise", cells, seeds, beside=table1().cells)
+    return Grid("table3", "Noise", rows, seeds, beside=table1().rows)
 
 
 def cells_of(grid):
-    return drawn_scores(grid, records_of(grid, table1(grid.seeds)))
+    return drawn_runs(grid, records_of(grid, table1(grid.seeds)))
 
 
 def test_a_change_is_that_of_a_row_against_its_baseline_at_the_same_noise():
-    cells = cells_of(noise_grid())
-    (sweep,) = change_sweeps(cells)
-    lines = changes_along(cells, sweep, "map")
+    rows = cells_of(noise_grid())
+    (sweep,) = change_sweeps(rows)
+    lines = changes_along(rows, sweep, "map")
     assert sweep.name == "noise"
     assert list(lines) == ["α-IoU (α=3)"]
     assert [point.x for point in lines["α-IoU (α=3)"]] == [0, 0.1, 0.2, 0.3]
     own, base = (
-        np.array(list(cells[f"{name}, η=0.2"].scores("map").values())) for name in ("α-IoU", "IoU")
+        np.array(list(rows[f"{name}, η=0.2"].scores("map").values())) for name in ("α-IoU", "IoU")
     )
     point = lines["α-IoU (α=3)"][2]
     assert point.mean == pytest.approx(100 * (own.mean() / base.mean() - 1))
@@ -62,17 +62,17 @@ def test_a_change_is_that_of_a_row_against_its_baseline_at_the_same_noise():
 
 
 def test_what_the_paper_prints_stands_beside_it():
-    cells = cells_of(noise_grid())
-    (sweep,) = change_sweeps(cells)
-    (points,) = published_along(cells, sweep, "map75_95").values()
+    rows = cells_of(noise_grid())
+    (sweep,) = change_sweeps(rows)
+    (points,) = published_along(rows, sweep, "map75_95").values()
     clean, *noisy = ((point.x, round(point.mean, 2)) for point in points)
     assert clean == (0, 6.19)  # of Table 1
     assert noisy == [(0.1, 10), (0.2, 20), (0.3, 25)]
-    assert published_along(cells, sweep, "map") == {}
-    names = [text.get_text() for text in change_figure(cells, sweep).legends[0].get_texts()]
+    assert published_along(rows, sweep, "map") == {}
+    names = [text.get_text() for text in change_figure(rows, sweep).legends[0].get_texts()]
     assert names == ["α-IoU (α=3)", IN_THE_PAPER]
     bare = {
-        label: replace(own, cell=replace(own.cell, published={})) for label, own in cells.items()
+        label: replace(own, row=replace(own.row, published={})) for label, own in rows.items()
     }
     (legend,) = change_figure(bare, sweep).legends
     assert [text.get_text() for text in legend.get_texts()] == ["α-IoU (α=3)"]
@@ -81,25 +81,25 @@ def test_what_the_paper_prints_stands_beside_it():
 def test_one_seed_is_told_and_a_row_without_its_baseline_left_out():
     grid = noise_grid()
     records = records_of(grid)
-    cells = grid_scores(grid, records)
-    lonely = cells["IoU, η=0.1"]
-    cells["IoU, η=0.1"] = replace(lonely, runs={})
-    cells["IoU, η=0.2"] = replace(cells["IoU, η=0.2"], runs={1: cells["IoU, η=0.2"].runs[1]})
+    rows = grid_runs(grid, records)
+    lonely = rows["IoU, η=0.1"]
+    rows["IoU, η=0.1"] = replace(lonely, runs={})
+    rows["IoU, η=0.2"] = replace(rows["IoU, η=0.2"], runs={1: rows["IoU, η=0.2"].runs[1]})
     (sweep,) = change_sweeps(cells_of(grid))
-    (points,) = changes_along(cells, sweep, "map").values()
+    (points,) = changes_along(rows, sweep, "map").values()
     assert [(point.x, point.alone) for point in points] == [(0.2, True), (0.3, False)]
-    assert change_sweeps(cells) == [], "two values are no line"
+    assert change_sweeps(rows) == [], "two values are no line"
 
 
 def test_every_alpha_is_compared_with_one_at_the_same_noise():
     grid = alpha_grid()
-    cells = tuple(
+    rows = tuple(
         replace(one, baseline=f"α = 1, noise {one.recipe.noise:g}")
         if one.recipe.loss.alpha != 1
         else one
-        for one in grid.cells
+        for one in grid.rows
     )
-    found = grid_scores(replace(grid, cells=cells), records_of(grid))
+    found = grid_runs(replace(grid, rows=rows), records_of(grid))
     (sweep,) = change_sweeps(found)
     lines = changes_along(found, sweep, "map")
     assert list(lines) == ["IoU, clean", "IoU, noise 0.3"]
@@ -111,42 +111,42 @@ def test_every_alpha_is_compared_with_one_at_the_same_noise():
             for alpha in (3, 1)
         )
         assert points[3].mean == pytest.approx(100 * (own / base - 1))
-    elsewhere = replace(cells[3], baseline="α = 1, noise 0.3")  # of another noise
-    crossed = {**found, cells[3].label: replace(found[cells[3].label], cell=elsewhere)}
+    elsewhere = replace(rows[3], baseline="α = 1, noise 0.3")  # of another noise
+    crossed = {**found, rows[3].label: replace(found[rows[3].label], row=elsewhere)}
     clean = changes_along(crossed, sweep, "map")["IoU, clean"]
     assert [point.x for point in clean] == [0.5, 1, 2, 5, 10]
 
 
 def test_what_nothing_defines_is_no_point():
-    cells = cells_of(noise_grid())
-    (sweep,) = change_sweeps(cells)
-    base = cells["IoU, η=0.2"]
+    rows = cells_of(noise_grid())
+    (sweep,) = change_sweeps(rows)
+    base = rows["IoU, η=0.2"]
     undefined = {seed: {**run, "scores": {}} for seed, run in base.runs.items()}
-    unprinted = replace(base.cell, published={})
-    cells["IoU, η=0.2"] = replace(base, cell=unprinted, runs=undefined)
+    unprinted = replace(base.row, published={})
+    rows["IoU, η=0.2"] = replace(base, row=unprinted, runs=undefined)
     for made in (changes_along, published_along):
-        (points,) = made(cells, sweep, "map75_95").values()
+        (points,) = made(rows, sweep, "map75_95").values()
         assert [point.x for point in points] == [0, 0.1, 0.3]
 
 
 @pytest.mark.parametrize("made", [table1, alpha_grid, gain_grid])
 def test_nothing_changes_along_what_baselines_do_not_share(made):
     grid = made()
-    cells = grid_scores(grid, records_of(grid))
-    base = next(iter(cells))
+    rows = grid_runs(grid, records_of(grid))
+    base = next(iter(rows))
     compared = {
-        label: replace(own, cell=replace(own.cell, baseline=base if label != base else None))
-        for label, own in cells.items()
+        label: replace(own, row=replace(own.row, baseline=base if label != base else None))
+        for label, own in rows.items()
     }
     assert change_sweeps(compared) == []
 
 
 def test_rows_beside_a_grid_are_drawn_and_not_run():
     grid = paper_grids(quick_scale(Path("voc320")))["table3"]
-    assert {cell.recipe.noise for cell in grid.cells} == {0.1, 0.2, 0.3}
+    assert {cell.recipe.noise for cell in grid.rows} == {0.1, 0.2, 0.3}
     assert {cell.recipe.noise for cell in grid.beside} == {0.0}
     assert all(run.recipe.noise for run in planned_runs([grid]))
-    assert {run.name for run in planned_runs([replace(grid, cells=grid.beside)])} <= {
+    assert {run.name for run in planned_runs([replace(grid, rows=grid.beside)])} <= {
         run.name for run in planned_runs([paper_grids(quick_scale(Path("voc320")))["table1"]])
     }
 
@@ -173,12 +173,12 @@ def test_a_score_of_zero_has_no_change_and_no_chart(tmp_path):
     """As AP95 on drawn shapes often is, where the paper prints one all the same."""
     grid = noise_grid()
     printed = {"ap95": 0.01, "map75_95": 0.2}
-    cells = tuple(replace(one, published=printed) for one in grid.cells)
-    grid = replace(grid, cells=cells, beside=())
+    rows = tuple(replace(one, published=printed) for one in grid.rows)
+    grid = replace(grid, rows=rows, beside=())
     records = records_of(grid)
     for run in records.values():
         run["scores"]["ap95"] = 0.0
-    found = drawn_scores(grid, records)
+    found = drawn_runs(grid, records)
     (sweep,) = change_sweeps(found)
     assert changes_along(found, sweep, "ap95") == {}
     paths = {name: tmp_path / name / "record.json" for name in records}
@@ -191,7 +191,7 @@ def test_a_score_of_zero_has_no_change_and_no_chart(tmp_path):
 def test_the_paper_stands_beside_the_lines_that_there_are(tmp_path):
     """Of two lines one has nothing but zeros here; what the paper prints of it has no partner."""
     kinds = ("iou", "diou")
-    cells = tuple(
+    rows = tuple(
         cell(
             f"{kind}{power}",
             f"{kind}, η={rate:g}" if power else None,
@@ -201,7 +201,7 @@ def test_the_paper_stands_beside_the_lines_that_there_are(tmp_path):
         )
         for rate, kind, power in product(PRINTED, kinds, ("", ":3"))
     )
-    grid = Grid("table3", "Noise", cells, (0,))
+    grid = Grid("table3", "Noise", rows, (0,))
     records = records_of(grid)
     for run in records.values():
         if run["recipe"]["loss"]["kind"] == "diou":

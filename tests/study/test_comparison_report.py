@@ -70,7 +70,7 @@ def runs(tmp_path):
 
 
 class Page(HTMLParser):
-    """Checks that tags are closed in order, and collects the cells of the table of scores."""
+    """Checks that tags are closed in order, and collects the rows of the table of scores."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

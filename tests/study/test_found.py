@@ -11,11 +11,11 @@ from alphaiou.inference.tables import column_title
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
 from alphaiou.study.figures import found_figure, save_plots
-from alphaiou.study.records import grid_scores, record_paths
+from alphaiou.study.records import grid_runs, record_paths
 from alphaiou.study.report.page import paper_page
 from alphaiou.study.runner import is_scored, planned_runs
 from alphaiou.study.series import FOUND, MOST_ROWS, found_changes, found_lines
-from alphaiou.study.tables import paper_table
+from alphaiou.study.tables import study_table
 from tests.study.made import gain_grid, made_level, made_record, records_of, table1, write_runs
 from tools.findings import drawn, findings
 
@@ -32,12 +32,12 @@ def without_counts(records):
 
 
 def test_lines_are_the_shares_of_the_records_and_changes_are_paired():
-    cells = grid_scores(GRID, records_of(GRID))
-    lines, changes = found_lines(cells), found_changes(cells)
+    rows = grid_runs(GRID, records_of(GRID))
+    lines, changes = found_lines(rows), found_changes(rows)
     assert [point.x for point in lines["IoU"]] == pytest.approx(
         [0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9]
     )
-    values = {label: list(own.scores("found75").values()) for label, own in cells.items()}
+    values = {label: list(own.scores("found75").values()) for label, own in rows.items()}
     means = {label: sum(own) / 3 for label, own in values.items()}
     assert lines["IoU"][5].mean == pytest.approx(100 * means["IoU"])
     assert list(changes) == ["α-IoU (α=3)"]
@@ -47,37 +47,37 @@ def test_lines_are_the_shares_of_the_records_and_changes_are_paired():
 
 def test_records_that_do_not_count_are_none():
     records = without_counts(records_of(GRID))
-    assert found_lines(grid_scores(table1(), records)) == {}
-    assert all(not own.runs for own in grid_scores(GRID, records).values())
-    (own, *_) = grid_scores(GRID, records).values()
+    assert found_lines(grid_runs(table1(), records)) == {}
+    assert all(not own.runs for own in grid_runs(GRID, records).values())
+    (own, *_) = grid_runs(GRID, records).values()
     assert own.missing == (0, 1, 2)
     mixed = records | dict(list(records_of(replace(GRID, seeds=(1,))).items()))
-    assert [list(own.runs) for own in grid_scores(GRID, mixed).values()] == [[1], [1]]
+    assert [list(own.runs) for own in grid_runs(GRID, mixed).values()] == [[1], [1]]
 
 
 def test_what_no_baseline_finds_has_no_change(tmp_path):
     records = records_of(GRID)
     for run in records.values():
         run["scores"]["found90"] = 0.0
-    (points,) = found_changes(grid_scores(GRID, records)).values()
+    (points,) = found_changes(grid_runs(GRID, records)).values()
     assert [point.x for point in points] == pytest.approx(list(FOUND.values())[:-1])
     paths = {name: tmp_path / name / "record.json" for name in records}
     assert "NaN" not in paper_page([GRID], records, paths)
     for run in records.values():
         run["scores"] |= dict.fromkeys(FOUND, 0.0)
-    assert found_changes(grid_scores(GRID, records)) == {}
+    assert found_changes(grid_runs(GRID, records)) == {}
     paper_page([GRID], records, paths)
 
 
 def test_more_rows_than_can_be_told_apart_are_not_drawn():
-    cells = grid_scores(gain_grid(), records_of(gain_grid()))
-    assert len(cells) > MOST_ROWS
-    assert found_lines(cells) == {}
-    assert found_lines(dict(list(cells.items())[:MOST_ROWS]))
+    rows = grid_runs(gain_grid(), records_of(gain_grid()))
+    assert len(rows) > MOST_ROWS
+    assert found_lines(rows) == {}
+    assert found_lines(dict(list(rows.items())[:MOST_ROWS]))
 
 
 def test_the_table_has_the_columns_of_its_grid_and_a_verdict_at_both_ends():
-    table = paper_table(GRID, records_of(GRID))
+    table = study_table(GRID, records_of(GRID))
     assert table.columns == tuple(FOUND)
     assert [column_title(c) for c in table.columns[::8]] == ["found .50", "found .90"]
     assert [one for one in table.sentences if "at found .50" in one or "at found .90" in one] == [
@@ -88,11 +88,11 @@ def test_the_table_has_the_columns_of_its_grid_and_a_verdict_at_both_ends():
 
 
 def test_the_figure_has_a_panel_of_changes_where_rows_are_compared(tmp_path):
-    cells = grid_scores(GRID, records_of(GRID))
-    shares, changes = found_figure(cells).axes
+    rows = grid_runs(GRID, records_of(GRID))
+    shares, changes = found_figure(rows).axes
     assert len(shares.patches) == 2 * len(FOUND)
     assert next(line.get_label() for line in changes.lines) == "α-IoU (α=3)"
-    alone = {"IoU": cells["IoU"]}
+    alone = {"IoU": rows["IoU"]}
     assert len(found_figure(alone).axes) == 1
     names = {path.stem for path in save_plots(GRID, records_of(GRID), tmp_path)}
     assert "distribution-ious" in names

@@ -18,7 +18,7 @@ import pytest
 from alphaiou.data.problems import DataError
 from alphaiou.study import pool
 from alphaiou.study import ray as ray_grid
-from alphaiou.study.grid import Cell, Grid
+from alphaiou.study.grid import Row, Grid
 from alphaiou.study.pool import Job
 from alphaiou.study.ray import RayError
 from alphaiou.study.runner import run_grid
@@ -96,7 +96,7 @@ def test_nothing_is_lost_with_a_machine(cluster, boards, data, tmp_path, monkeyp
     broken = replace(TINY, data=replace(TINY.data, train="nowhere"))
     long = replace(TINY, epochs=3)
     wanted = grid(IOU, POWERED, recipe=long, pictures=True)
-    wanted = replace(wanted, cells=(*wanted.cells, Cell("broken", broken)))
+    wanted = replace(wanted, rows=(*wanted.rows, Row("broken", broken)))
     lost, heard = tmp_path / "lost", defaultdict(list)
     monkeypatch.setattr(ray_grid, "_train", held(lost))
 
@@ -175,10 +175,10 @@ def test_a_run_ends_without_a_board(tmp_path, monkeypatch):
 def test_without_ray_it_says_what_to_install(data, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RayError, match=r"pip install 'alphaiou\[ray\]'"):
-        run_grid([Grid("tiny", "Tiny", (Cell("one", TINY),))], tmp_path, data=data, ray="auto")
+        run_grid([Grid("tiny", "Tiny", (Row("one", TINY),))], tmp_path, data=data, ray="auto")
 
 
 def test_no_cluster(data, tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed")
     with pytest.raises(RayError, match="no cluster answers there"):
-        run_grid([Grid("tiny", "Tiny", (Cell("one", TINY),))], tmp_path, data=data, ray="auto")
+        run_grid([Grid("tiny", "Tiny", (Row("one", TINY),))], tmp_path, data=data, ray="auto")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from alphaiou.study.figures import curves_figure, save_plots
-from alphaiou.study.records import grid_scores, load_records, record_paths
+from alphaiou.study.records import grid_runs, load_records, record_paths
 from alphaiou.study.report.charts import band_chart
 from alphaiou.study.report.page import paper_page, write_paper_report
 from alphaiou.study.report.pictures import alike, seen_runs
@@ -58,14 +58,14 @@ class Checked(HTMLParser):
 
 
 def cells_of(grid):
-    return grid_scores(grid, records_of(grid))
+    return grid_runs(grid, records_of(grid))
 
 
 def test_curves_are_means_over_the_seeds_with_their_range():
     grid = table1()
     records = records_of(grid)
-    own = [records[recipe_hash(replace(grid.cells[0].recipe, seed=s))] for s in range(3)]
-    points = curves(grid_scores(grid, records), "map")["IoU"]
+    own = [records[recipe_hash(replace(grid.rows[0].recipe, seed=s))] for s in range(3)]
+    points = curves(grid_runs(grid, records), "map")["IoU"]
     assert [point.x for point in points] == [2, 4, 6]
     last = [100 * record["history"][-1]["val"]["map"] for record in own]
     found = (points[-1].mean, points[-1].low, points[-1].high)
@@ -81,11 +81,11 @@ def test_what_a_grid_varies_is_found():
 
 
 def test_lines_are_named_by_what_differs_between_them():
-    cells = cells_of(alpha_grid())
-    lines = swept(cells, sweeps_of(cells)[0], "map")
+    rows = cells_of(alpha_grid())
+    lines = swept(rows, sweeps_of(rows)[0], "map")
     assert list(lines) == ["IoU, clean", "IoU, noise 0.3"]
     assert [point.x for point in lines["IoU, clean"]] == [0.5, 1, 2, 3, 5, 10]
-    backwards = swept(dict(reversed(cells.items())), sweeps_of(cells)[0], "map")
+    backwards = swept(dict(reversed(rows.items())), sweeps_of(rows)[0], "map")
     assert backwards["IoU, clean"] == lines["IoU, clean"]
     gains = cells_of(gain_grid())
     assert list(swept(gains, sweeps_of(gains)[0], "map")) == ["IoU", "α-IoU (α=3)"]
@@ -95,31 +95,31 @@ def test_rows_that_are_called_the_same_are_one_line():
     grid = gain_grid()
     often = tuple(
         replace(one, recipe=replace(one.recipe, evaluate_every=1)) if "×3" in one.label else one
-        for one in grid.cells
+        for one in grid.rows
     )
-    cells = cells_of(replace(grid, cells=often))
-    (sweep,) = sweeps_of(cells)
-    assert [point.x for point in swept(cells, sweep, "map")["IoU"]] == [0.5, 1, 2, 3]
+    rows = cells_of(replace(grid, rows=often))
+    (sweep,) = sweeps_of(rows)
+    assert [point.x for point in swept(rows, sweep, "map")["IoU"]] == [0.5, 1, 2, 3]
 
 
 def test_the_points_of_a_line_have_the_same_seeds():
-    cells = cells_of(replace(gain_grid(), seeds=(0, 1, 2)))
-    (sweep,) = sweeps_of(cells)
+    rows = cells_of(replace(gain_grid(), seeds=(0, 1, 2)))
+    (sweep,) = sweeps_of(rows)
 
     def without(seeds_of):
-        """The cells without the runs of some seeds, by the place of the cell."""
+        """The rows without the runs of some seeds, by the place of the row."""
         left = {
             label: replace(
                 own, runs={s: r for s, r in own.runs.items() if s not in seeds_of(place)}
             )
-            for place, (label, own) in enumerate(cells.items())
+            for place, (label, own) in enumerate(rows.items())
         }
         return swept(left, sweep, "map")["IoU"]
 
     def mean(own, seeds):
         return pytest.approx(100 * np.mean([own.scores("map")[seed] for seed in seeds]))
 
-    line = [own for own in cells.values() if own.cell.recipe.loss.alpha == 1]
+    line = [own for own in rows.values() if own.row.recipe.loss.alpha == 1]
     first = without(lambda place: {1, 2} if place == 1 else set())
     assert [point.mean for point in first] == [mean(own, [0]) for own in line]
     assert all(point.alone for point in first)
@@ -145,8 +145,8 @@ def test_plots_are_the_same_bytes_each_time(folder, tmp_path):
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (4, 4), (6, 3), (7, 4)])
 def test_a_legend_has_rows_of_the_same_length(count, columns):
     grid = gain_grid()
-    cells = list(grid_scores(grid, records_of(grid)).items())[:count]
-    (legend,) = curves_figure({f"loss number {n}": own for n, (_, own) in enumerate(cells)}).legends
+    rows = list(grid_runs(grid, records_of(grid)).items())[:count]
+    (legend,) = curves_figure({f"loss number {n}": own for n, (_, own) in enumerate(rows)}).legends
     assert legend._ncols == columns
 
 
@@ -156,7 +156,7 @@ def test_nothing_is_drawn_without_records(tmp_path):
 
 def test_pictures_are_those_that_were_kept(folder):
     grid = table1()
-    seen = seen_runs(grid_scores(grid, load_records([folder])), record_paths([folder]))
+    seen = seen_runs(grid_runs(grid, load_records([folder])), record_paths([folder]))
     assert {label: len(runs) for label, runs in seen.items()} == {"IoU": 3, "α-IoU (α=3)": 3}
     assert list(alike(seen, 1)) == ["IoU"]
 

@@ -16,7 +16,7 @@ from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study import runner
-from alphaiou.study.grid import Cell, Grid
+from alphaiou.study.grid import Row, Grid
 from alphaiou.study.pool import Seat, WorkerPool, seats_for, take_turns
 from alphaiou.study.runner import Clock, GridReport, GridResult, planned_runs, run_grid
 from alphaiou.training.loop import Execution, Report, fit
@@ -37,8 +37,8 @@ TINY = Recipe(
 
 
 def grid(*losses, seeds=(0,), recipe=TINY, **options):
-    cells = tuple(Cell(str(loss), replace(recipe, loss=loss)) for loss in losses)
-    return Grid("tiny", "Tiny", cells, seeds=seeds, **options)
+    rows = tuple(Row(str(loss), replace(recipe, loss=loss)) for loss in losses)
+    return Grid("tiny", "Tiny", rows, seeds=seeds, **options)
 
 
 IOU, POWERED = LossSpec("iou"), LossSpec("iou", 3.0)
@@ -90,7 +90,7 @@ def eventful(data, tmp_path_factory):
         "powered": replace(TINY, loss=POWERED),
         "unlucky": replace(TINY, epochs=4),
     }
-    wanted = Grid("hard", "Hard", tuple(Cell(*pair) for pair in recipes.items()), pictures=True)
+    wanted = Grid("hard", "Hard", tuple(Row(*pair) for pair in recipes.items()), pictures=True)
     killed = []
 
     def kill(run, epoch):
@@ -164,7 +164,7 @@ def test_a_run_in_a_worker_is_the_same_as_alone(eventful, data, tmp_path):
 
 
 def test_what_is_finished_is_not_run_again(eventful, data, tmp_path):
-    wanted = replace(eventful.wanted, cells=eventful.wanted.cells[1:])
+    wanted = replace(eventful.wanted, rows=eventful.wanted.rows[1:])
     listener, folder = Listener(), eventful.folder
     result = run_grid([wanted], folder, data=data, execution=CPU, report=listener.report())
     assert (listener.planned, listener.begun) == ([(0, 3)], [])

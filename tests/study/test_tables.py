@@ -19,7 +19,7 @@ from alphaiou.paper.scales import paper_scale, quick_scale
 from alphaiou.study.records import (
     RecordError,
     find_record,
-    grid_scores,
+    grid_runs,
     load_records,
     record_paths,
     with_found_seeds,
@@ -27,7 +27,7 @@ from alphaiou.study.records import (
 from alphaiou.study.tables import (
     HEADLINES,
     latex,
-    paper_table,
+    study_table,
     table_csv,
     table_latex,
     table_lines,
@@ -88,7 +88,7 @@ def test_a_recipe_that_cannot_be_read_is_named():
     name = next(iter(records))
     records[name]["recipe"]["noise"] = 7.0
     with pytest.raises(RecordError, match=f"{name}.*noise must be from 0 to below 1"):
-        grid_scores(grid, records)
+        grid_runs(grid, records)
 
 
 def test_data_sets_that_are_linked_are_not_searched(tmp_path):
@@ -105,16 +105,16 @@ def test_a_folder_that_is_not_there_has_no_records(tmp_path):
 def test_missing_runs_are_counted_and_not_made_up():
     grid = table1(seeds=(0, 1, 2))
     records = records_of(grid)
-    del records[recipe_hash(replace(grid.cells[1].recipe, seed=1))]
-    own = grid_scores(grid, records)["α-IoU (α=3)"]
+    del records[recipe_hash(replace(grid.rows[1].recipe, seed=1))]
+    own = grid_runs(grid, records)["α-IoU (α=3)"]
     assert sorted(own.runs) == [0, 2]
     assert own.missing == (1,)
-    table = paper_table(grid, records)
+    table = study_table(grid, records)
     assert any("1 of 6 runs are missing: α-IoU (α=3) (seed 1)." in note for note in table.notes)
     assert table.rows[1].changes["map"].seeds == 2
     assert "the mean of 2 to 3 seeds a row; a change is that of the seeds which" in table.notes[0]
-    assert paper_table(grid, records_of(grid)).notes[0].endswith("changes are paired by seed.")
-    nothing = paper_table(grid, {})
+    assert study_table(grid, records_of(grid)).notes[0].endswith("changes are paired by seed.")
+    nothing = study_table(grid, {})
     assert "No run of this table is there yet." in nothing.notes
     assert nothing.rows[0].mean("map") != nothing.rows[0].mean("map")  # NaN
 
@@ -140,7 +140,7 @@ def test_the_committed_runs_are_found_without_the_data():
 def test_means_and_changes_are_those_of_the_records():
     grid = table1()
     records = records_of(grid)
-    base, powered = paper_table(grid, records).rows
+    base, powered = study_table(grid, records).rows
     for column in ("ap50", "ap95", "map75_95"):
         theirs, ours = (
             np.mean(
@@ -149,7 +149,7 @@ def test_means_and_changes_are_those_of_the_records():
                     for s in range(3)
                 ]
             )
-            for c in grid.cells
+            for c in grid.rows
         )
         assert base.mean(column) == pytest.approx(theirs)
         assert powered.changes[column].relative == pytest.approx(relative_improvement(ours, theirs))
@@ -160,38 +160,38 @@ def test_means_and_changes_are_those_of_the_records():
 def test_cells_without_any_number_have_no_line():
     grid = gain_grid(seeds=(0,))
     first = next(iter(records_of(grid).items()))
-    table = paper_table(grid, dict([first]))
-    assert [line.name for line in table_lines(table)] == [grid.cells[0].label]
+    table = study_table(grid, dict([first]))
+    assert [line.name for line in table_lines(table)] == [grid.rows[0].label]
     assert "7 of 8 runs are missing" in " ".join(table.notes)
 
 
 def test_changes_that_seeds_do_not_decide_are_marked():
     grid = table1()
-    recipes = [replace(c.recipe, seed=s) for c in grid.cells for s in range(3)]
+    recipes = [replace(c.recipe, seed=s) for c in grid.rows for s in range(3)]
     for second, marked in (((0.55, 0.56, 0.55), False), ((0.51, 0.60, 0.55), True)):
         levels = (0.50, 0.51, 0.50, *second)
         records = {
             recipe_hash(r): made_record(r, level) for r, level in zip(recipes, levels, strict=True)
         }
-        change = table_lines(paper_table(grid, records))[3]
+        change = table_lines(study_table(grid, records))[3]
         assert change.name == "change"
-        assert all(("°" in text) is marked for text in change.cells)
+        assert all(("°" in text) is marked for text in change.rows)
         assert all(
-            re.fullmatch(r"\+\d+\.\d\d%°? \(\+\d+\.\d to \+\d+\.\d\)", t) for t in change.cells
+            re.fullmatch(r"\+\d+\.\d\d%°? \(\+\d+\.\d to \+\d+\.\d\)", t) for t in change.rows
         )
 
 
 def test_one_seed_has_no_interval_and_says_so():
     grid = table1(seeds=(4,))
-    table = paper_table(grid, records_of(grid))
-    assert all(re.fullmatch(r"[+-]\d+\.\d\d%°", text) for text in table_lines(table)[3].cells)
+    table = study_table(grid, records_of(grid))
+    assert all(re.fullmatch(r"[+-]\d+\.\d\d%°", text) for text in table_lines(table)[3].rows)
     assert "one seed each" in table.notes[0]
     assert table.sentences == ()
 
 
 def test_markdown_has_the_paper_beside_and_says_what_differs():
     grid = table1()
-    text = table_markdown(paper_table(grid, records_of(grid)))
+    text = table_markdown(study_table(grid, records_of(grid)))
     for part in ("– in the paper | 78.81", "– change in the paper | -0.24%", "three seeds"):
         assert part in text
     assert text.endswith("- Drawn shapes & few epochs.\n")
@@ -199,14 +199,14 @@ def test_markdown_has_the_paper_beside_and_says_what_differs():
 
 def test_columns_are_the_papers_and_what_is_published():
     grid = table1()
-    more = replace(grid, cells=(cell("iou", published={"ap90": 0.1, "map_small": 0.2}),))
-    titles = paper_table(more, {}).columns
+    more = replace(grid, rows=(cell("iou", published={"ap90": 0.1, "map_small": 0.2}),))
+    titles = study_table(more, {}).columns
     assert titles == ("ap50", "ap75", "ap85", "ap90", "ap95", "map", "map75_95", "map_small")
 
 
 def test_csv_has_every_number():
     grid = table1()
-    table = paper_table(grid, records_of(grid))
+    table = study_table(grid, records_of(grid))
     rows = list(csv.DictReader(io.StringIO(table_csv(table))))
     assert len(rows) == 2 * len(table.columns)
     assert all(None not in row and None not in row.values() for row in rows)
@@ -221,7 +221,7 @@ def test_csv_has_every_number():
 
 def test_latex_is_a_table_of_its_columns():
     grid = table1()
-    text = table_latex(paper_table(grid, records_of(grid)))
+    text = table_latex(study_table(grid, records_of(grid)))
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
     lines = [line for line in body.splitlines() if line.endswith(r"\\")]
     assert len(lines) == 1 + 2 + 1 + 2 + 1
@@ -233,7 +233,7 @@ def test_latex_is_a_table_of_its_columns():
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
 def test_latex_runs(tmp_path):
     grid = table1()
-    table = table_latex(paper_table(grid, records_of(grid)))
+    table = table_latex(study_table(grid, records_of(grid)))
     page = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}\n"
     (tmp_path / "a.tex").write_text(page + table + "\\end{document}\n")
     command = ["pdflatex", "-halt-on-error", "a.tex"]
@@ -245,13 +245,13 @@ def test_the_same_bytes_whatever_the_order_of_the_records(how):
     grid = table1()
     records = records_of(grid)
     turned = dict(reversed(records.items()))
-    assert table_text(paper_table(grid, turned), how) == table_text(paper_table(grid, records), how)
+    assert table_text(study_table(grid, turned), how) == table_text(study_table(grid, records), how)
 
 
 @pytest.mark.parametrize("scale", [paper_scale(), quick_scale(Path("voc320")), quick_scale()])
 def test_every_label_can_be_set_in_latex(scale):
     """A letter that is not ASCII stops a document unless it loads fonts for it."""
-    labels = [cell.label for grid in paper_grids(scale).values() for cell in grid.cells]
+    labels = [cell.label for grid in paper_grids(scale).values() for cell in grid.rows]
     assert any("α" in label for label in labels)
     assert [label for label in labels if not latex(label).isascii()] == []
 
@@ -262,7 +262,7 @@ def test_best_against_best_takes_each_loss_at_its_own_gain():
     for own, recipe in grid.recipes():
         level = LEVELS[own.label] + 0.001 * recipe.seed
         records[recipe_hash(recipe)] = made_record(recipe, level)
-    how, *sentences = best_against_best(grid_scores(grid, records), HEADLINES)
+    how, *sentences = best_against_best(grid_runs(grid, records), HEADLINES)
     assert "IoU ×2 of ×0.5, ×1, ×2, ×3; α-IoU (α=3) ×1 of ×0.5, ×1, ×2, ×3" in how
     assert sentences[0] == (
         "α-IoU (α=3) at its best gain is better than IoU at its own at AP50 by 1.00 points "
@@ -286,9 +286,9 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
         **{"DIoU, η=0.3, gain ×1": 0.2, "DIoU, η=0.3, gain ×2": 0.1},
         **{"α-DIoU (α=3), η=0.3, gain ×1": 0.25, "α-DIoU (α=3), η=0.3, gain ×2": 0.2},
     }
-    assert {own.label for own in grid.cells} == set(levels)
+    assert {own.label for own in grid.rows} == set(levels)
     found = {recipe_hash(r): made_record(r, levels[own.label]) for own, r in grid.recipes()}
-    how, first, second, third, *_ = best_against_best(grid_scores(grid, found), HEADLINES)
+    how, first, second, third, *_ = best_against_best(grid_runs(grid, found), HEADLINES)
     assert how.endswith(
         ": DIoU ×1 of ×1, ×2; α-DIoU (α=3) ×2 of ×1, ×2; "
         "IoU, η=0.3, ×2 of ×1, ×2; α-IoU (α=3), η=0.3, ×1 of ×1, ×2; "
@@ -305,7 +305,7 @@ def test_best_against_best_compares_a_power_with_its_own_kind_and_noise():
 
 def test_nothing_is_best_where_no_gain_is_varied():
     grid = table1()
-    assert best_against_best(grid_scores(grid, records_of(grid)), HEADLINES) == []
+    assert best_against_best(grid_runs(grid, records_of(grid)), HEADLINES) == []
 
 
 def costly_records(grid):
@@ -320,27 +320,27 @@ def costly_records(grid):
 
 def test_what_a_larger_gain_costs_is_said_of_each_loss():
     grid = gain_grid()
-    assert cost_sentences(grid_scores(grid, costly_records(grid))) == [
+    assert cost_sentences(grid_runs(grid, costly_records(grid))) == [
         f"{name} from the usual gain to ×3: average recall 51.00 to 53.00 %, AP50 58.00 to "
         "54.00 %, loss of the classes at the end 1.10 to 1.30."
         for name in ("IoU", "α-IoU (α=3)")
     ]
-    table = paper_table(grid, costly_records(grid))
+    table = study_table(grid, costly_records(grid))
     assert table.sentences[-1].startswith("α-IoU (α=3) from the usual gain to ×3: average recall")
     records = costly_records(grid)
     for run in records.values():
         run["scores"]["recall50"] = 0.9
-    (first, _) = cost_sentences(grid_scores(grid, records))
+    (first, _) = cost_sentences(grid_runs(grid, records))
     assert ": recall at an IoU of .5 90.00 to 90.00 %, AP50 58.00" in first
     usual = (run for run in records.values() if run["recipe"]["box_gain"] == Recipe.box_gain)
     next(usual)["scores"].pop("recall50")
-    assert ": average recall 51.00 to" in "".join(cost_sentences(grid_scores(grid, records)))
+    assert ": average recall 51.00 to" in "".join(cost_sentences(grid_runs(grid, records)))
 
 
 def test_nothing_is_said_of_a_cost_that_was_not_measured():
     grid = gain_grid()
-    cells = grid_scores(grid, costly_records(grid))
-    assert cost_sentences(grid_scores(grid, records_of(grid))) == [], "no record has a recall"
+    cells = grid_runs(grid, costly_records(grid))
+    assert cost_sentences(grid_runs(grid, records_of(grid))) == [], "no record has a recall"
     usual = {label: own for label, own in cells.items() if "×1" in label or "×0.5" in label}
     assert cost_sentences(usual) == []
     assert cost_sentences({label: own for label, own in cells.items() if "×1" not in label}) == []
@@ -413,7 +413,7 @@ def test_many_comparisons_are_summed_up():
         cell("iou", label="base"),
         *(cell(f"iou:{a}", "base", f"power {a}") for a in (2, 3, 4, 5)),
     ]
-    grid = replace(table1(), cells=tuple(cells))
+    grid = replace(table1(), rows=tuple(cells))
     rises = {"base": 0.0, "power 2": 0.1, "power 3": -0.1, "power 4": 0.02, "power 5": 0.05}
     records = {}
     for own, recipe in grid.recipes():
@@ -422,7 +422,7 @@ def test_many_comparisons_are_summed_up():
     sides = (
         "Better: power 2 +10.00; power 5 +5.00. Worse: power 3 -10.00. Not decided: power 4 +2.00."
     )
-    table = paper_table(grid, records)
+    table = study_table(grid, records)
     assert table.sentences[0] == f"AP50, points against base. {sides}"
     *rows, last = table.rows
     mixed = verdicts([*rows, replace(last, baseline="another")], table.columns)

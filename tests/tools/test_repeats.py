@@ -40,7 +40,7 @@ def twice(first, again):
     return {"runs": later, "folders": {EARLIER: {"runs": earlier, "folders": {}}}}
 
 
-def cells(table, name):
+def rows(table, name):
     """The numbers of a line of a Markdown table, without their intervals."""
     (line,) = (line for line in table.splitlines() if line.startswith(f"| {name} |"))
     return [text.split(" (")[0] for text in line.removesuffix(" |").split(" | ")[1:]]
@@ -55,7 +55,7 @@ def test_changes_of_the_first_of_the_second_and_of_both():
     mean = {alpha: (np.array(FIRST[alpha]) + AGAIN[alpha]) / 2 for alpha in FIRST}
     for name, own in (("first", FIRST), ("again", AGAIN), ("mean of both", mean)):
         change = np.mean(own[3.0]) / np.mean(own[1.0]) - 1
-        (text,) = set(cells(table, f"α-IoU (α=3), {name}"))
+        (text,) = set(rows(table, f"α-IoU (α=3), {name}"))
         assert text.rstrip("°") == f"{100 * change:+.2f}%"
     assert [line.split(" | ")[0] for line in table.splitlines()[2:5]] == [
         f"| α-IoU (α=3), {name}" for name in ("first", "again", "mean of both")
@@ -69,15 +69,15 @@ def test_scatter_of_a_seed_and_between_seeds():
     assert seed_scatter(found, "ap75") == pytest.approx(within)
     assert other_seed_scatter(found, "ap75") == pytest.approx(between)
     table = repeats_table(twice(FIRST, AGAIN), **YOLO)
-    assert set(cells(table, "the same seed again")) == {f"{100 * within:.2f}"}
-    assert set(cells(table, "another seed")) == {f"{100 * between:.2f}"}
+    assert set(rows(table, "the same seed again")) == {f"{100 * within:.2f}"}
+    assert set(rows(table, "another seed")) == {f"{100 * between:.2f}"}
 
 
 def test_one_seed_has_no_scatter_between_seeds():
     once = {alpha: row[:1] for alpha, row in FIRST.items()}
     table = repeats_table(twice(once, AGAIN), **YOLO)
-    assert set(cells(table, "another seed")) == {"–"}
-    assert set(cells(table, "the same seed again")) != {"–"}
+    assert set(rows(table, "another seed")) == {"–"}
+    assert set(rows(table, "the same seed again")) != {"–"}
 
 
 def test_runs_that_were_made_once_are_left_out():
@@ -92,10 +92,10 @@ def test_a_score_that_one_of_the_two_does_not_have_has_no_mean():
     for made in record["runs"]:
         made["scores"]["ap95"] = None
     place = PAPER_COLUMNS.index("ap95")
-    assert cells(repeats_table(record, **YOLO), "α-IoU (α=3), mean of both")[place] == "–"
+    assert rows(repeats_table(record, **YOLO), "α-IoU (α=3), mean of both")[place] == "–"
     for made in record["runs"]:
         del made["scores"]["ap95"]
-    assert cells(repeats_table(record, **YOLO), "α-IoU (α=3), mean of both")[place] == "–"
+    assert rows(repeats_table(record, **YOLO), "α-IoU (α=3), mean of both")[place] == "–"
 
 
 def test_without_earlier_runs_there_is_nothing_to_say():

@@ -40,7 +40,7 @@ def run(loss, score, recipe=None, **changes):
 
 
 def names_of(table):
-    """The first cells of the lines of a Markdown table."""
+    """The first rows of the lines of a Markdown table."""
     lines = [line for line in table.splitlines() if line.startswith("| ")][2:]
     return [line.split(" | ")[0].removeprefix("| ") for line in lines]
 
@@ -105,7 +105,7 @@ def test_a_loss_of_deltas_has_a_gain_of_its_own():
     runs = [run(("l1",), 0.1, voc320_faster_rcnn(), box_gain=1.0)]
     runs.append(run(("iou", 3.0), 0.2, voc320_faster_rcnn()))
     (table,) = comparable_runs(runs)
-    assert {label: own.cell.baseline for label, own in table.rows.items()} == {
+    assert {label: own.row.baseline for label, own in table.rows.items()} == {
         "l1": None,
         "α-IoU (α=3)": None,
     }
@@ -115,7 +115,7 @@ def test_schedules_are_rows_of_their_own():
     schedules = [AlphaSchedule(1.0, 3.0), AlphaSchedule(1.0, 3.0, "cosine")]
     runs = [run(("iou", 3.0), 0.1, alpha_schedule=one) for one in schedules]
     (table,) = comparable_runs([*runs, run(("iou",), 0.1)])
-    assert [(label, own.cell.baseline) for label, own in table.rows.items()] == [
+    assert [(label, own.row.baseline) for label, own in table.rows.items()] == [
         ("IoU", None),
         ("α-IoU (α 1→3 cosine)", "IoU"),
         ("α-IoU (α 1→3)", "IoU"),
@@ -125,7 +125,7 @@ def test_schedules_are_rows_of_their_own():
 def test_a_gain_that_moves_is_a_row_of_its_own_and_has_no_place_in_headlines():
     runs = [run(("iou",), 0.1), run(("iou",), 0.3, final_box_gain=0.15)]
     (table,) = comparable_runs(runs)
-    assert [(label, own.cell.baseline) for label, own in table.rows.items()] == [
+    assert [(label, own.row.baseline) for label, own in table.rows.items()] == [
         ("IoU", None),
         ("IoU, box gain ×1→3", "IoU"),
     ]

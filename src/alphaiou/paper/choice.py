@@ -23,7 +23,7 @@ from alphaiou.study.grid import Grid
 from alphaiou.study.records import (
     RecordError,
     RunRecord,
-    grid_scores,
+    grid_runs,
     load_records,
     record_paths,
     with_found_seeds,
@@ -111,4 +111,4 @@ def _most(values: Sequence[Value]) -> Value:
 
 
 def _has_runs(grid: Grid, records: Mapping[str, RunRecord]) -> bool:
-    return any(own.runs for own in grid_scores(grid, records).values())
+    return any(own.runs for own in grid_runs(grid, records).values())

@@ -27,11 +27,10 @@ from alphaiou.paper.published import (
     loss_key,
 )
 from alphaiou.paper.scales import COCO, VOC, Scale
-from alphaiou.study.grid import Cell, Grid
+from alphaiou.study.grid import Grid, Row
 from alphaiou.study.series import FOUND
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import gain_name, is_steady, other_factors
-from studies.voc320.candidates import CANDIDATES, Candidate
+from alphaiou.training.recipes import gain_name, is_steady
 
 #: The α of the paper's tables.
 POWER = 3.0
@@ -55,13 +54,13 @@ def paper_grids(scale: Scale, seeds: Sequence[int] = (0,)) -> dict[str, Grid]:
 
     Args:
         scale: How large: :func:`paper_scale` or :func:`quick_scale`.
-        seeds: Those of every cell.
+        seeds: Those of every row.
 
     Example:
         >>> from pathlib import Path
         >>> from alphaiou.paper.scales import quick_scale
         >>> grid = paper_grids(quick_scale(Path("voc320")), seeds=(0, 1, 2))["table1"]
-        >>> [cell.label for cell in grid.cells], len(list(grid.recipes()))
+        >>> [row.label for row in grid.rows], len(list(grid.recipes()))
         (['IoU', 'α-IoU (α=3)', 'DIoU', 'α-DIoU (α=3)'], 12)
     """
     made = (make(scale) for make in MAKERS)
@@ -73,16 +72,16 @@ def paper_grids(scale: Scale, seeds: Sequence[int] = (0,)) -> dict[str, Grid]:
 
 def plain_and_powered(
     names: Iterable[str], recipe: Recipe, published: Published, where: str = ""
-) -> list[Cell]:
+) -> list[Row]:
     """A row for each loss as it was first published, and one for its α version against it."""
-    cells = []
+    rows = []
     for name in names:
         losses = LossSpec.parse(name), LossSpec.parse(f"{name}:{POWER}")
         plain = losses[0].display_name + where
         for loss, baseline in zip(losses, (None, plain), strict=True):
             label = loss.display_name + where
-            cells.append(Cell(label, replace(recipe, loss=loss), baseline, published(loss)))
-    return cells
+            rows.append(Row(label, replace(recipe, loss=loss), baseline, published(loss)))
+    return rows
 
 
 def table1(
@@ -90,7 +89,7 @@ def table1(
 ) -> Grid:
     """IoU and DIoU with their α versions, for every detector and data set."""
     settings = list(product(detectors or scale.table1, scale.benchmarks))
-    cells: list[Cell] = []
+    rows: list[Row] = []
     for detector, benchmark in settings:
         if detector not in scale.detectors:
             continue
@@ -98,10 +97,10 @@ def table1(
         where = f", {' on '.join(parts)}" if len(settings) > 1 else ""
         recipe = scale.recipe(detector, benchmark)
         published = partial(_row, TABLE_1[benchmark][detector])
-        cells += plain_and_powered(("iou", "diou"), recipe, published, where)
+        rows += plain_and_powered(("iou", "diou"), recipe, published, where)
     title = title or "IoU and DIoU against their α versions"
-    differs, pictures = _matching(cells), scale.pictures
-    return Grid(name, title, tuple(cells), place="Table 1", differs=differs, pictures=pictures)
+    differs, pictures = _matching(rows), scale.pictures
+    return Grid(name, title, tuple(rows), place="Table 1", differs=differs, pictures=pictures)
 
 
 def table2(scale: Scale) -> Grid:
@@ -110,48 +109,48 @@ def table2(scale: Scale) -> Grid:
     detector = FASTER_RCNN if FASTER_RCNN in scale.detectors else "yolov5s"
     recipe = scale.recipe(detector, benchmark)
     published = partial(_row, {**TABLE_2_REPORTED, **TABLE_2}, columns=SIZE_COLUMNS)
-    cells: list[Cell] = []
+    rows: list[Row] = []
     if detector == FASTER_RCNN:
         deltas = replace(recipe, loss=LossSpec("l1"), box_gain=1.0)
-        cells.append(Cell("ℓ₁", deltas, published=published(LossSpec("l1"))))
+        rows.append(Row("ℓ₁", deltas, published=published(LossSpec("l1"))))
     for loss in map(LossSpec.parse, ("biou", "eiou+focal")):
         own = replace(recipe, loss=loss)
-        cells.append(Cell(loss.display_name, own, published=published(loss)))
-    cells += plain_and_powered(("iou", "giou", "diou", "ciou"), recipe, published)
+        rows.append(Row(loss.display_name, own, published=published(loss)))
+    rows += plain_and_powered(("iou", "giou", "diou", "ciou"), recipe, published)
     title = "The losses of Faster R-CNN"
-    return Grid("table2", title, tuple(cells), place="Table 2", differs=_table2_differs(recipe))
+    return Grid("table2", title, tuple(rows), place="Table 2", differs=_table2_differs(recipe))
 
 
 def table3(scale: Scale) -> Grid:
     """The losses of Table 1 where boxes are noisy."""
-    cells: list[Cell] = []
+    rows: list[Row] = []
     for rate in NOISE:
         recipe = replace(scale.recipe(), noise=rate)
         published = partial(_row, TABLE_3[rate], columns=ALL_COLUMNS)
-        cells += plain_and_powered(("iou", "diou"), recipe, published, f", η={rate:g}")
+        rows += plain_and_powered(("iou", "diou"), recipe, published, f", η={rate:g}")
     title, clean = "Training boxes with noise", _on_voc(scale)
-    return Grid("table3", title, tuple(cells), place="Table 3", beside=clean)
+    return Grid("table3", title, tuple(rows), place="Table 3", beside=clean)
 
 
 def alpha(scale: Scale) -> Grid:
     """Scores against α, on clean and on noisy boxes."""
-    cells = []
+    rows: list[Row] = []
     for rate, kind in product(scale.swept_noise, scale.swept_kinds):
         where = f", η={rate:g}" if rate else ""
-        rows = TABLE_3[rate] if rate else TABLE_1_VOC["yolov5s"]
+        printed = TABLE_3[rate] if rate else TABLE_1_VOC["yolov5s"]
         columns = ALL_COLUMNS if rate else None
         for power in ALPHAS:
             loss = LossSpec(kind, power)
             recipe = replace(scale.recipe(), loss=loss, noise=rate)
             baseline = None if power == 1 else LossSpec(kind).display_name + where
             label = loss.display_name + where
-            cells.append(Cell(label, recipe, baseline, _row(rows, loss, columns)))
-    return Grid("alpha", "Which α, clean and noisy", tuple(cells), place="figure of α")
+            rows.append(Row(label, recipe, baseline, _row(printed, loss, columns)))
+    return Grid("alpha", "Which α, clean and noisy", tuple(rows), place="figure of α")
 
 
 def penalty_alpha(scale: Scale) -> Grid:
     """α₂, the power of the penalty, beside α₁ = 3."""
-    cells = []
+    rows = []
     for kind, power in product(("giou", "diou", "ciou"), PENALTY_ALPHAS):
         name = f"α-{LossSpec(kind).display_name}"
         # The same loss as in the other tables, and so the same run.
@@ -159,22 +158,22 @@ def penalty_alpha(scale: Scale) -> Grid:
         published = as_fractions(PENALTY_POWERS[f"{kind}:3:{power:g}"], ALL_COLUMNS)
         baseline = None if power == POWER else f"{name} 3-3"
         recipe = replace(scale.recipe(), loss=loss)
-        cells.append(Cell(f"{name} 3-{power:g}", recipe, baseline, published))
+        rows.append(Row(f"{name} 3-{power:g}", recipe, baseline, published))
     title = "The power of the penalty beside that of IoU"
-    return Grid("penalty-alpha", title, tuple(cells), place="table of α₂")
+    return Grid("penalty-alpha", title, tuple(rows), place="table of α₂")
 
 
 def small(scale: Scale) -> Grid:
     """A quarter, a half and all of the training images."""
-    cells: list[Cell] = []
+    rows: list[Row] = []
     for share in SHARES:
         recipe = scale.recipe()
         recipe = replace(recipe, subset=share * recipe.subset)
-        rows = SMALL_SETS.get(share, TABLE_1_VOC["yolov5s"])
+        printed = SMALL_SETS.get(share, TABLE_1_VOC["yolov5s"])
         where = f", {share:.0%}"
-        cells += plain_and_powered(("iou", "diou", "giou"), recipe, partial(_row, rows), where)
+        rows += plain_and_powered(("iou", "diou", "giou"), recipe, partial(_row, printed), where)
     title = "A quarter, a half and all of the images"
-    return Grid("small", title, tuple(cells), place="table and figure of small sets")
+    return Grid("small", title, tuple(rows), place="table and figure of small sets")
 
 
 def distribution(scale: Scale) -> Grid:
@@ -203,9 +202,9 @@ def curves(scale: Scale) -> Grid:
 def examples(scale: Scale) -> Grid:
     """Images where two losses differ: objects found and missed, and failures."""
     grid = table1(scale, ("yolov5s",), "examples", "Images where the losses find different things")
-    cells = tuple(cell for cell in grid.cells if cell.recipe.loss.kind == "iou")
+    rows = tuple(row for row in grid.rows if row.recipe.loss.kind == "iou")
     place = "figures of examples and of failures"
-    return replace(grid, cells=cells, place=place, pictures=True)
+    return replace(grid, rows=rows, place=place, pictures=True)
 
 
 def noisy_boxes(_: Scale) -> Grid:
@@ -215,35 +214,33 @@ def noisy_boxes(_: Scale) -> Grid:
 
 def gains(scale: Scale) -> Grid:
     """α beside a larger box gain, which it also acts as."""
-    cells = _gain_cells(replace(scale.recipe(), loss=LossSpec("iou")), GAINS)
-    return Grid("gains", "α against a larger box gain", cells)
+    rows = _gain_rows(replace(scale.recipe(), loss=LossSpec("iou")), GAINS)
+    return Grid("gains", "α against a larger box gain", rows)
 
 
 def gains_elsewhere(scale: Scale) -> Grid:
     """A larger gain in the other comparisons of Tables 1 and 3 that have several seeds."""
-    cells = (
-        cell
+    rows = (
+        row
         for kind, noise in (("diou", 0.0), ("iou", max(NOISE)), ("diou", max(NOISE)))
-        for cell in _gain_cells(
-            replace(scale.recipe(), loss=LossSpec(kind), noise=noise), (1.0, 2.0)
-        )
+        for row in _gain_rows(replace(scale.recipe(), loss=LossSpec(kind), noise=noise), (1.0, 2.0))
     )
     title = "A larger box gain with DIoU, and with noisy boxes"
-    return Grid("gains-elsewhere", title, tuple(cells))
+    return Grid("gains-elsewhere", title, tuple(rows))
 
 
 def objectness(scale: Scale) -> Grid:
     """What the objectness of YOLOv5 learns: the plain IoU, or the powered and penalised one."""
-    cells = []
+    rows = []
     for kind, power in product(("iou", "diou"), (1.0, POWER)):
         loss = LossSpec(kind, power)
         recipe = replace(scale.recipe(), loss=loss)
         plain = loss.display_name
-        cells.append(Cell(plain, recipe, published=_row(TABLE_1_VOC["yolov5s"], loss)))
+        rows.append(Row(plain, recipe, published=_row(TABLE_1_VOC["yolov5s"], loss)))
         if (kind, power) != ("iou", 1.0):  # where the two are the same
             learnt = replace(recipe, objectness="similarity")
-            cells.append(Cell(f"{plain}, {SIMILARITY}", learnt, plain))
-    return Grid("objectness", "What objectness learns", tuple(cells))
+            rows.append(Row(f"{plain}, {SIMILARITY}", learnt, plain))
+    return Grid("objectness", "What objectness learns", tuple(rows))
 
 
 def family(scale: Scale) -> Grid:
@@ -251,31 +248,19 @@ def family(scale: Scale) -> Grid:
     penalties = {"giou:3": PENALTY_POWERS["giou:3:3"], "ciou:3": PENALTY_POWERS["ciou:3:3"]}
     published = partial(_row, penalties, columns=ALL_COLUMNS)
     names = ("giou", "ciou", "eiou", "siou", "iou+wise", "iou+wise_v3", "eiou+focal")
-    cells = plain_and_powered(names, scale.recipe(), published)
-    return Grid("family", "Other losses and their α versions", tuple(cells))
-
-
-def beyond(scale: Scale) -> Grid:
-    """What might be better than IoU at its own best gain everywhere, the likeliest first."""
-    usual = scale.recipe()
-    plain = (_candidate_cell(Candidate("iou", gain), usual) for gain in GAINS)
-    cells = (
-        *(replace(cell, to_beat=True) for cell in plain),
-        *(_candidate_cell(own, usual) for own in CANDIDATES),
-    )
-    title = "Is anything better than IoU at its best gain, at every threshold?"
-    return Grid("beyond", title, cells)
+    rows = plain_and_powered(names, scale.recipe(), published)
+    return Grid("family", "Other losses and their α versions", tuple(rows))
 
 
 def length(scale: Scale) -> Grid:
     """How the gap between α = 1 and α = 3 grows with the length of training."""
-    cells: list[Cell] = []
+    rows: list[Row] = []
     for epochs in scale.lengths:
         recipe = scale.recipe()
         often = max(1, recipe.evaluate_every * epochs // recipe.epochs)
         recipe = replace(recipe, epochs=epochs, evaluate_every=often)
-        cells += plain_and_powered(("iou",), recipe, lambda _: {}, f", {epochs} epochs")
-    return Grid("length", "α = 1 and α = 3 by the length of training", tuple(cells))
+        rows += plain_and_powered(("iou",), recipe, lambda _: {}, f", {epochs} epochs")
+    return Grid("length", "α = 1 and α = 3 by the length of training", tuple(rows))
 
 
 #: The grids, the paper's first.
@@ -285,7 +270,7 @@ MAKERS: tuple[Callable[[Scale], Grid], ...] = (
     partial(table1, detectors=(DETR,), name="table1-detr", title="DETR of Table 1"),
     *(table2, table3, alpha, penalty_alpha, small),
     *(distribution, curves, examples, noisy_boxes),
-    *(length, gains, gains_elsewhere, objectness, family, beyond),
+    *(length, gains, gains_elsewhere, objectness, family),
 )
 
 
@@ -299,14 +284,14 @@ def _row(
     return as_fractions(row) if columns is None else as_fractions(row, columns)
 
 
-def _gain_cells(plain: Recipe, gains: Sequence[float]) -> tuple[Cell, ...]:
+def _gain_rows(plain: Recipe, gains: Sequence[float]) -> tuple[Row, ...]:
     """A loss and its α version at several times the box gain, against the loss at the usual one."""
     powered = replace(plain, loss=replace(plain.loss, alpha=POWER))
-    baseline = _at_gain(plain, 1.0).label
-    return tuple(_at_gain(own, gain, baseline) for own in (plain, powered) for gain in gains)
+    baseline = row_at_gain(plain, 1.0).label
+    return tuple(row_at_gain(own, gain, baseline) for own in (plain, powered) for gain in gains)
 
 
-def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
+def row_at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Row:
     """A row at so many times the box gain."""
     noise = f", η={recipe.noise:g}" if recipe.noise else ""
     own = replace(recipe, box_gain=gain * recipe.box_gain)
@@ -314,7 +299,7 @@ def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
     is_published = gain == 1 and is_steady(recipe) and not noise
-    return Cell(
+    return Row(
         label,
         own,
         baseline if label != baseline else None,
@@ -322,22 +307,15 @@ def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
     )
 
 
-def _candidate_cell(own: Candidate, usual: Recipe) -> Cell:
-    recipe = own.recipe(usual)
-    cell = _at_gain(recipe, own.gain, "IoU, gain ×1")
-    label = ", ".join([cell.label, *other_factors(recipe, usual)])
-    return replace(cell, label=label, published={})
-
-
-def _on_voc(scale: Scale) -> tuple[Cell, ...]:
+def _on_voc(scale: Scale) -> tuple[Row, ...]:
     """The runs of YOLOv5s on VOC in Table 1."""
     published = partial(_row, TABLE_1_VOC["yolov5s"])
     return tuple(plain_and_powered(("iou", "diou"), scale.recipe(), published))
 
 
-def _matching(cells: Iterable[Cell]) -> tuple[str, ...]:
+def _matching(rows: Iterable[Row]) -> tuple[str, ...]:
     """What to say of DETR, if it is among them."""
-    if not any(cell.recipe.detector == DETR for cell in cells):
+    if not any(row.recipe.detector == DETR for row in rows):
         return ()
     return ("DETR matches objects and queries by GIoU, whatever the loss.",)
 

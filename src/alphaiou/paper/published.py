@@ -13,7 +13,7 @@ from alphaiou.detectors.registry import DELTA_LOSSES
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 
-Row = tuple[float | None, ...]
+Numbers = tuple[float | None, ...]
 
 #: The columns of the tables that print every threshold.
 ALL_COLUMNS = (*(f"ap{percent}" for percent in range(50, 100, 5)), "map", "map75_95")
@@ -27,7 +27,7 @@ SIZE_COLUMNS = (
 # fmt: off
 # ruff: noqa: E501
 #: Table 1, PASCAL VOC, by detector and loss.
-TABLE_1_VOC: dict[str, dict[str, Row]] = {
+TABLE_1_VOC: dict[str, dict[str, Numbers]] = {
     "yolov5s": {
         "iou:1": (78.81, 58.04, 35.07, 2.34, 52.74, 32.45),
         "iou:3": (78.62, 58.78, 38.16, 3.64, 53.61, 34.46),
@@ -48,7 +48,7 @@ TABLE_1_VOC: dict[str, dict[str, Row]] = {
     },
 }
 #: Table 1, MS COCO, by detector and loss.
-TABLE_1_COCO: dict[str, dict[str, Row]] = {
+TABLE_1_COCO: dict[str, dict[str, Numbers]] = {
     "yolov5s": {
         "iou:1": (55.51, 38.59, 23.58, 2.07, 36.29, 21.82),
         "iou:3": (55.25, 39.69, 25.85, 3.35, 37.01, 23.66),
@@ -69,7 +69,7 @@ TABLE_1_COCO: dict[str, dict[str, Row]] = {
     },
 }
 #: Table 2, Faster R-CNN on MS COCO (``SIZE_COLUMNS``), by loss: what the authors ran.
-TABLE_2: dict[str, Row] = {
+TABLE_2: dict[str, Numbers] = {
     "l1": (58.13, 40.45, 33.56, 23.39, 11.09, 1.24, 37.37, 21.95, 21.20, 40.96, 48.13),
     "iou:1": (58.12, 41.23, 34.03, 24.43, 12.42, 1.61, 37.88, 22.74, 21.61, 41.63, 49.11),
     "giou:1": (58.18, 41.00, 33.52, 24.13, 11.97, 1.51, 37.62, 22.43, 21.49, 41.07, 48.90),
@@ -80,7 +80,7 @@ TABLE_2: dict[str, Row] = {
     "ciou:3": (59.09, 41.92, 35.01, 25.08, 13.04, 1.98, 39.25, 23.41, 21.94, 41.88, 50.01),
 }
 #: The same table: what it takes from other papers.
-TABLE_2_REPORTED: dict[str, Row] = {
+TABLE_2_REPORTED: dict[str, Numbers] = {
     "iou:1": (None, 40.79, None, None, None, None, 37.93, None, 21.58, 40.82, 50.14),
     "giou:1": (None, 41.11, None, None, None, None, 38.02, None, 21.45, 41.06, 50.21),
     "diou:1": (None, 41.11, None, None, None, None, 38.09, None, 21.66, 41.18, 50.32),
@@ -89,7 +89,7 @@ TABLE_2_REPORTED: dict[str, Row] = {
     "autoloss": (58.60, 41.80, None, None, None, None, 38.50, None, 22.00, 42.20, 50.20),
 }
 #: Table 3, YOLOv5s on PASCAL VOC with noise (``ALL_COLUMNS``), by rate and loss.
-TABLE_3: dict[float, dict[str, Row]] = {
+TABLE_3: dict[float, dict[str, Numbers]] = {
     0.1: {
         "iou:1": (74.48, 71.57, 68.08, 63.29, 56.55, 47.12, 33.06, 17.53, 4.16, 0.26, 43.61, 20.43),
         "iou:3": (74.67, 71.94, 68.73, 64.27, 57.75, 48.50, 36.88, 21.25, 6.30, 0.28, 45.06, 22.64),
@@ -110,7 +110,7 @@ TABLE_3: dict[float, dict[str, Row]] = {
     },
 }
 #: The table of α₂, YOLOv5s on PASCAL VOC (``ALL_COLUMNS``), by loss and both powers.
-PENALTY_POWERS: dict[str, Row] = {
+PENALTY_POWERS: dict[str, Numbers] = {
     "giou:3:0.5": (78.44, 76.19, 73.49, 70.03, 65.38, 59.31, 50.74, 38.54, 21.45, 3.93, 53.75, 34.79),
     "giou:3:1": (77.94, 75.83, 73.19, 69.80, 65.21, 58.25, 49.84, 37.68, 21.54, 3.68, 53.29, 34.20),
     "giou:3:3": (78.19, 76.25, 73.50, 69.91, 64.90, 58.55, 49.47, 38.29, 21.79, 3.59, 53.44, 34.34),
@@ -122,7 +122,7 @@ PENALTY_POWERS: dict[str, Row] = {
     "ciou:3:3": (78.03, 76.04, 73.66, 70.10, 65.18, 58.71, 49.55, 37.71, 21.70, 3.76, 53.44, 34.29),
 }
 #: The table of small sets, YOLOv5s on shares of PASCAL VOC, by share and loss.
-SMALL_SETS: dict[float, dict[str, Row]] = {
+SMALL_SETS: dict[float, dict[str, Numbers]] = {
     0.5: {
         "iou:1": (71.14, 46.61, 22.63, 0.89, 43.58, 23.13),
         "iou:3": (71.01, 47.88, 27.48, 1.24, 44.81, 25.62),
@@ -164,7 +164,7 @@ def loss_key(loss: LossSpec) -> str:
     return ":".join((name, *(f"{power:g}" for power in powers)))
 
 
-def as_fractions(row: Row | None, columns: tuple[str, ...] = PAPER_COLUMNS) -> dict[str, float]:
+def as_fractions(row: Numbers | None, columns: tuple[str, ...] = PAPER_COLUMNS) -> dict[str, float]:
     """A row by score, as fractions of one; without what is not printed.
 
     Examples:

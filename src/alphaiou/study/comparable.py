@@ -9,8 +9,8 @@ from pathlib import Path
 from alphaiou.detectors.registry import settings_of
 from alphaiou.losses.spec import LossSpec
 from alphaiou.paper.published import loss_key, published_scores
-from alphaiou.study.grid import Cell
-from alphaiou.study.records import CellRuns, RunRecord
+from alphaiou.study.grid import Row
+from alphaiou.study.records import RowRuns, RunRecord
 from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.recipes import (
     at_usual_gain,
@@ -36,7 +36,7 @@ class ComparableRuns:
     """
 
     setting: Recipe
-    rows: Mapping[str, CellRuns]
+    rows: Mapping[str, RowRuns]
 
     @property
     def title(self) -> str:
@@ -113,7 +113,7 @@ def _setting(recipe: Recipe) -> Recipe:
     return replace(recipe, data=data, seed=0, evaluate_every=0)
 
 
-def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, CellRuns]:
+def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, RowRuns]:
     by_label: dict[str, dict[int, RunRecord]] = {}
     recipes: dict[str, Recipe] = {}
     for recipe, run in sorted(runs, key=lambda one: _order(one[0])):
@@ -121,15 +121,15 @@ def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, CellRuns]:
         recipes.setdefault(label, recipe)
         by_label.setdefault(label, {}).setdefault(recipe.seed, run)
     return {
-        label: CellRuns(_cell(label, recipe, recipes), by_label[label])
+        label: RowRuns(_cell(label, recipe, recipes), by_label[label])
         for label, recipe in recipes.items()
     }
 
 
-def _cell(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Cell:
+def _cell(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Row:
     baseline = run_label(at_usual_gain(without_power(recipe)))
     known = baseline in others and baseline != label
-    return Cell(label, recipe, baseline if known else None, _published(recipe))
+    return Row(label, recipe, baseline if known else None, _published(recipe))
 
 
 def _published(recipe: Recipe) -> dict[str, float]:

@@ -15,7 +15,7 @@ from alphaiou._figures import FULL_WIDTH, INK, panel_title, save_figure, values_
 from alphaiou.inference.figures import looks
 from alphaiou.inference.tables import column_title
 from alphaiou.study.grid import Grid
-from alphaiou.study.records import CellRuns, RunRecord, drawn_scores, grid_scores
+from alphaiou.study.records import RowRuns, RunRecord, drawn_runs, grid_runs
 from alphaiou.study.series import (
     ON_A_LOGARITHM,
     Point,
@@ -29,8 +29,6 @@ from alphaiou.study.series import (
     sweeps_of,
     swept,
 )
-from studies.voc320.exchange import exchange_figure
-from studies.voc320.search import exchanges
 
 CHANGE_PANELS = ("ap50", "map", "map75_95")
 IN_THE_PAPER = "the same in the paper"
@@ -38,7 +36,7 @@ PUBLISHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (3, 2.2)), "marker": "x", "ms"
 MARK: dict[str, Any] = {"marker": "o", "ms": 4.5}
 
 
-def change_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
+def change_figure(rows: Mapping[str, RowRuns], sweep: Sweep) -> Figure:
     """Changes in percent of the baselines, with intervals; hollow marks have one seed.
 
     What the paper prints for the same rows is dashed, in the same colours.
@@ -48,7 +46,7 @@ def change_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
     is_printed = False
     for letter, axes, score in zip("abc", panels, CHANGE_PANELS, strict=True):
         axes.axhline(0, color="#8C8C8C", lw=0.6, zorder=0)
-        own, printed = (made(cells, sweep, score) for made in (changes_along, published_along))
+        own, printed = (made(rows, sweep, score) for made in (changes_along, published_along))
         for (name, points), look in zip(own.items(), looks(len(own)), strict=True):
             draw_changes(axes, points, name, look)
             axes.plot(*_places(printed.get(name, [])), color=look["color"], **PUBLISHED)
@@ -80,12 +78,12 @@ def _places(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     return [point.x for point in points], [point.mean for point in points]
 
 
-def found_figure(cells: Mapping[str, CellRuns]) -> Figure:
+def found_figure(rows: Mapping[str, RowRuns]) -> Figure:
     """Shares of all objects as bars, and by how much rows differ from their baselines.
 
     Intervals are those of the means over seeds; hollow marks have one seed.
     """
-    lines, changes = found_lines(cells), found_changes(cells)
+    lines, changes = found_lines(rows), found_changes(rows)
     colours = dict(zip(lines, (look["color"] for look in looks(len(lines))), strict=True))
     figure = Figure(figsize=(FULL_WIDTH, 2.9), layout="constrained")
     panels = figure.subplots(1, 2, width_ratios=(3, 2)) if changes else [figure.subplots()]
@@ -130,7 +128,7 @@ def save_plots(grid: Grid, records: Mapping[str, RunRecord], out: Path) -> list[
     """Draw everything that the records of a grid allow, as PNG and SVG, the same bytes each time.
 
     Args:
-        grid: Its cells and seeds.
+        grid: Its rows and seeds.
         records: By the names of their runs.
         out: The folder to write to.
     """
@@ -142,31 +140,29 @@ def save_plots(grid: Grid, records: Mapping[str, RunRecord], out: Path) -> list[
 
 
 def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Callable[[], Figure]]:
-    cells = grid_scores(grid, records)
-    if grid.searches:  # of which a line a row would be a thicket
-        return {"exchange": partial(exchange_figure, cells)} if exchanges(cells) else {}
+    rows = grid_runs(grid, records)
     drawings: dict[str, Callable[[], Figure]] = {}
-    if len(list(filter(None, curves(cells, PANELS[0]).values()))) > 1:
-        drawings["curves"] = partial(curves_figure, cells)
-    drawn = drawn_scores(grid, records)
+    if len(list(filter(None, curves(rows, PANELS[0]).values()))) > 1:
+        drawings["curves"] = partial(curves_figure, rows)
+    drawn = drawn_runs(grid, records)
     for sweep in sweeps_of(drawn):
         drawings[sweep.name] = partial(sweep_figure, drawn, sweep)
     for sweep in change_sweeps(drawn):
         drawings[f"{sweep.name}-change"] = partial(change_figure, drawn, sweep)
-    if (grid.pictures or grid.found_shares) and found_lines(cells):
-        drawings["ious"] = partial(found_figure, cells)
+    if (grid.pictures or grid.found_shares) and found_lines(rows):
+        drawings["ious"] = partial(found_figure, rows)
     return drawings
 
 
-def curves_figure(cells: Mapping[str, CellRuns]) -> Figure:
+def curves_figure(rows: Mapping[str, RowRuns]) -> Figure:
     """Three scores by epoch; bands are the intervals of the means of several seeds."""
-    return _panels({score: curves(cells, score) for score in PANELS}, "epoch")
+    return _panels({score: curves(rows, score) for score in PANELS}, "epoch")
 
 
-def sweep_figure(cells: Mapping[str, CellRuns], sweep: Sweep) -> Figure:
-    """Three scores against what the cells vary; bands are the intervals of the means."""
-    figure = _panels({score: swept(cells, sweep, score) for score in PANELS}, sweep.label)
-    values = sorted({sweep.value(own.cell.recipe) for own in cells.values()})
+def sweep_figure(rows: Mapping[str, RowRuns], sweep: Sweep) -> Figure:
+    """Three scores against what the rows vary; bands are the intervals of the means."""
+    figure = _panels({score: swept(rows, sweep, score) for score in PANELS}, sweep.label)
+    values = sorted({sweep.value(own.row.recipe) for own in rows.values()})
     for axes in figure.axes:
         if sweep.name == ON_A_LOGARITHM and values[0] > 0:
             axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""Records of finished runs, and which of them are the cells of a grid."""
+"""Records of finished runs, and which of them are the rows of a grid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from alphaiou.errors import AlphaIoUError
-from alphaiou.study.grid import Cell, Grid
+from alphaiou.study.grid import Grid, Row
 from alphaiou.training.recipe import AUTO, Recipe, recipe_from, recipe_hash
 from alphaiou.training.record import RECORD
 
@@ -65,16 +65,16 @@ def run_folder(path: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class CellRuns:
+class RowRuns:
     """The runs of a cell that there are.
 
     Attributes:
-        cell: The row of the grid.
+        row: The row of the grid.
         runs: Its records by seed.
         missing: The seeds without a record.
     """
 
-    cell: Cell
+    row: Row
     runs: Mapping[int, RunRecord]
     missing: tuple[int, ...] = ()
 
@@ -82,14 +82,14 @@ class CellRuns:
         """A score by seed; NaN where nothing defines it."""
         return {seed: as_number(run["scores"].get(column)) for seed, run in self.runs.items()}
 
-    def with_scores(self, columns: Iterable[str]) -> CellRuns:
+    def with_scores(self, columns: Iterable[str]) -> RowRuns:
         """The same without the runs whose records do not have some scores; these are missing."""
         wanted = set(columns)
         runs = {seed: run for seed, run in self.runs.items() if wanted <= run["scores"].keys()}
         return replace(self, runs=runs, missing=(*self.missing, *(self.runs.keys() - runs.keys())))
 
 
-def at_shared_seeds(rows: Sequence[CellRuns]) -> list[CellRuns]:
+def at_shared_seeds(rows: Sequence[RowRuns]) -> list[RowRuns]:
     """The same rows with the seeds that all of them have; as they are where they share none.
 
     Means over different seeds would differ as these do.
@@ -103,31 +103,31 @@ def at_shared_seeds(rows: Sequence[CellRuns]) -> list[CellRuns]:
     ]
 
 
-def grid_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellRuns]:
+def grid_runs(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, RowRuns]:
     """The runs of every cell by its label; what has no record is counted, never made up.
 
     A record without the columns that the grid is about is none.
     """
     known = _by_question(records.values())
-    cells = {}
-    for cell in grid.cells:
+    rows = {}
+    for cell in grid.rows:
         found = {seed: _answer(replace(cell.recipe, seed=seed), known) for seed in grid.seeds}
         runs = {seed: record for seed, record in found.items() if record is not None}
         missing = tuple(seed for seed, record in found.items() if record is None)
-        cells[cell.label] = CellRuns(cell, runs, missing).with_scores(grid.found_shares)
-    return cells
+        rows[cell.label] = RowRuns(cell, runs, missing).with_scores(grid.found_shares)
+    return rows
 
 
-def drawn_scores(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, CellRuns]:
+def drawn_runs(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, RowRuns]:
     """The runs of every cell, and of those of other grids that belong to its pictures."""
-    return grid_scores(replace(grid, cells=(*grid.cells, *grid.beside)), records)
+    return grid_runs(replace(grid, rows=(*grid.rows, *grid.beside)), records)
 
 
 def with_found_seeds(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
-    """The grid with all seeds that any of its cells was run with; as it is if there are none."""
+    """The grid with all seeds that any of its rows was run with; as it is if there are none."""
     every = sorted({record["recipe"]["seed"] for record in records.values()})
-    cells = grid_scores(replace(grid, seeds=tuple(every)), records)
-    seeds = tuple(seed for seed in every if any(seed in own.runs for own in cells.values()))
+    rows = grid_runs(replace(grid, seeds=tuple(every)), records)
+    seeds = tuple(seed for seed in every if any(seed in own.runs for own in rows.values()))
     return replace(grid, seeds=seeds or grid.seeds)
 
 

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from alphaiou.metrics.comparison import relative_improvement
 from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
-from alphaiou.study.records import CellRuns, RunRecord, at_shared_seeds
+from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds
 from alphaiou.study.statistics import PairedChange, bootstrap_mean, paired_change
 from alphaiou.training.recipe import Recipe
 from alphaiou.training.recipes import at_usual_gain, gain_factor, gain_name
 
-Row = TypeVar("Row")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Point:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Something that the cells of a grid vary.
+    """Something that the rows of a grid vary.
 
     Attributes:
         name: A word for files.
         label: What the axis says.
         value: The value of a recipe.
-        rest: The recipe without it: cells with the same rest are points of the same line.
+        rest: The recipe without it: rows with the same rest are points of the same line.
         plain: The value of what the others are compared with; None where each has a baseline of
             its own value.
     """
@@ -87,57 +87,57 @@ ON_A_LOGARITHM = "alpha"
 FEWEST_VALUES = 3
 
 
-def sweeps_of(cells: Mapping[str, CellRuns]) -> list[Sweep]:
-    """What the cells of a grid vary often enough to be drawn as a line."""
+def sweeps_of(rows: Mapping[str, RowRuns]) -> list[Sweep]:
+    """What the rows of a grid vary often enough to be drawn as a line."""
     return [
         sweep
         for sweep in SWEEPS
-        if has_line(sweep, lines_of(_placed(cells, sweep), sweep, _recipe).values(), _recipe)
+        if has_line(sweep, lines_of(_placed(rows, sweep), sweep, _recipe).values(), _recipe)
     ]
 
 
-def swept(cells: Mapping[str, CellRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
+def swept(rows: Mapping[str, RowRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
     """A score against what is varied, a line for each setting of everything else.
 
     The points of a line are means over the seeds that all of them have, if there are any: a line
     that went from some seeds to others would show how these differ.
     """
-    lines = lines_of(_placed(cells, sweep), sweep, _recipe)
+    lines = lines_of(_placed(rows, sweep), sweep, _recipe)
     return {name: _line(line, sweep, score) for name, line in lines.items()}
 
 
 def lines_of(
-    rows: Iterable[Row], sweep: Sweep, recipe_of: Callable[[Row], Recipe]
-) -> dict[str, list[Row]]:
+    rows: Iterable[Item], sweep: Sweep, recipe_of: Callable[[Item], Recipe]
+) -> dict[str, list[Item]]:
     """Rows by the names of the lines that they are points of."""
-    by_rest: dict[Recipe, list[Row]] = {}
+    by_rest: dict[Recipe, list[Item]] = {}
     for row in rows:
         by_rest.setdefault(sweep.rest(recipe_of(row)), []).append(row)
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[Item]] = {}
     for rest, name in _names(list(by_rest)).items():
         lines.setdefault(name, []).extend(by_rest[rest])
     return lines
 
 
 def has_line(
-    sweep: Sweep, lines: Iterable[Sequence[Row]], recipe_of: Callable[[Row], Recipe]
+    sweep: Sweep, lines: Iterable[Sequence[Item]], recipe_of: Callable[[Item], Recipe]
 ) -> bool:
     """Whether any of some lines has enough values to be drawn."""
     values = ({sweep.value(recipe_of(row)) for row in line} for line in lines)
     return any(len(own) >= FEWEST_VALUES for own in values)
 
 
-def _recipe(own: CellRuns) -> Recipe:
-    return own.cell.recipe
+def _recipe(own: RowRuns) -> Recipe:
+    return own.row.recipe
 
 
-def _placed(cells: Mapping[str, CellRuns], sweep: Sweep) -> list[CellRuns]:
-    return [own for own in cells.values() if own.runs and _has_place(own.cell.recipe, sweep)]
+def _placed(rows: Mapping[str, RowRuns], sweep: Sweep) -> list[RowRuns]:
+    return [own for own in rows.values() if own.runs and _has_place(own.row.recipe, sweep)]
 
 
-def _line(line: Sequence[CellRuns], sweep: Sweep, score: str) -> list[Point]:
+def _line(line: Sequence[RowRuns], sweep: Sweep, score: str) -> list[Point]:
     points = [
-        mean_point(sweep.value(own.cell.recipe), list(own.scores(score).values()))
+        mean_point(sweep.value(own.row.recipe), list(own.scores(score).values()))
         for own in at_shared_seeds(line)
     ]
     return sorted(points, key=lambda point: point.x)
@@ -149,11 +149,11 @@ def _has_place(recipe: Recipe, sweep: Sweep) -> bool:
     return moving.get(sweep.name) is None
 
 
-def curves(cells: Mapping[str, CellRuns], score: str) -> dict[str, list[Point]]:
+def curves(rows: Mapping[str, RowRuns], score: str) -> dict[str, list[Point]]:
     """A score by epoch, a line a cell: what was scored during the runs."""
     return {
         label: [mean_point(epoch, values) for epoch, values in _by_epoch(own, score).items()]
-        for label, own in cells.items()
+        for label, own in rows.items()
         if own.runs
     }
 
@@ -185,7 +185,7 @@ def change_point(x: float, change: PairedChange, name: str = "") -> Point:
     return Point(x, mean, 100 * interval.low, 100 * interval.high, name)
 
 
-def paired_point(x: float, own: CellRuns, base: CellRuns, score: str) -> Point | None:
+def paired_point(x: float, own: RowRuns, base: RowRuns, score: str) -> Point | None:
     """What a row changes against another; None where nothing is shared, or nothing defines it."""
     change = paired_change(own.scores(score), base.scores(score))
     if change is None or not math.isfinite(change.relative):
@@ -193,7 +193,7 @@ def paired_point(x: float, own: CellRuns, base: CellRuns, score: str) -> Point |
     return change_point(x, change)
 
 
-def _by_epoch(own: CellRuns, score: str) -> dict[float, list[float]]:
+def _by_epoch(own: RowRuns, score: str) -> dict[float, list[float]]:
     """The scores of every seed at the epochs that all of them were scored at."""
     by_seed = [_scored(run, score) for run in own.runs.values()]
     shared = set.intersection(*(set(one) for one in by_seed))
@@ -227,19 +227,17 @@ _PARTS: tuple[Callable[[Recipe], str], ...] = (
 
 
 #: A row and what it is compared with.
-Pair = tuple[CellRuns, CellRuns]
+Pair = tuple[RowRuns, RowRuns]
 
 
-def change_sweeps(cells: Mapping[str, CellRuns]) -> list[Sweep]:
+def change_sweeps(rows: Mapping[str, RowRuns]) -> list[Sweep]:
     """What rows vary together with their baselines, often enough to be drawn as a line."""
     return [
-        sweep for sweep in SWEEPS if has_line(sweep, _lines(cells, sweep).values(), _swept_recipe)
+        sweep for sweep in SWEEPS if has_line(sweep, _lines(rows, sweep).values(), _swept_recipe)
     ]
 
 
-def changes_along(
-    cells: Mapping[str, CellRuns], sweep: Sweep, score: str
-) -> dict[str, list[Point]]:
+def changes_along(rows: Mapping[str, RowRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
     """The change of each row in percent of its baseline, over the seeds that both have.
 
     Where all rows of a line have one baseline, it is a point of the line too. A score of zero has
@@ -247,37 +245,37 @@ def changes_along(
     """
     plain = [] if sweep.plain is None else [Point(sweep.plain, 0.0, 0.0, 0.0)]
 
-    def change(x: float, own: CellRuns, base: CellRuns) -> Point | None:
+    def change(x: float, own: RowRuns, base: RowRuns) -> Point | None:
         return paired_point(x, own, base, score)
 
-    lines = _points(cells, sweep, change)
+    lines = _points(rows, sweep, change)
     return {name: _in_order([*plain, *points]) for name, points in lines.items()}
 
 
 def published_along(
-    cells: Mapping[str, CellRuns], sweep: Sweep, score: str
+    rows: Mapping[str, RowRuns], sweep: Sweep, score: str
 ) -> dict[str, list[Point]]:
     """The same as the paper prints it, by the same names; nothing where it prints nothing."""
 
-    def printed(x: float, own: CellRuns, base: CellRuns) -> Point | None:
-        after, before = (one.cell.published.get(score) for one in (own, base))
+    def printed(x: float, own: RowRuns, base: RowRuns) -> Point | None:
+        after, before = (one.row.published.get(score) for one in (own, base))
         if after is None or before is None:
             return None
         change = 100 * relative_improvement(after, before)
         return Point(x, change, change, change)
 
-    return {name: _in_order(points) for name, points in _points(cells, sweep, printed).items()}
+    return {name: _in_order(points) for name, points in _points(rows, sweep, printed).items()}
 
 
 def _points(
-    cells: Mapping[str, CellRuns],
+    rows: Mapping[str, RowRuns],
     sweep: Sweep,
-    point: Callable[[float, CellRuns, CellRuns], Point | None],
+    point: Callable[[float, RowRuns, RowRuns], Point | None],
 ) -> dict[str, list[Point]]:
     """The points of every line that has any."""
     lines = {
         name: list(filter(None, (point(sweep.value(_swept_recipe(pair)), *pair) for pair in line)))
-        for name, line in _lines(cells, sweep).items()
+        for name, line in _lines(rows, sweep).items()
     }
     return {name: points for name, points in lines.items() if points}
 
@@ -286,28 +284,28 @@ def _in_order(points: Iterable[Point]) -> list[Point]:
     return sorted(points, key=lambda point: point.x)
 
 
-def _lines(cells: Mapping[str, CellRuns], sweep: Sweep) -> dict[str, list[Pair]]:
-    return lines_of(_pairs(cells, sweep), sweep, _swept_recipe)
+def _lines(rows: Mapping[str, RowRuns], sweep: Sweep) -> dict[str, list[Pair]]:
+    return lines_of(_pairs(rows, sweep), sweep, _swept_recipe)
 
 
 def _swept_recipe(pair: Pair) -> Recipe:
-    return pair[0].cell.recipe
+    return pair[0].row.recipe
 
 
-def _pairs(cells: Mapping[str, CellRuns], sweep: Sweep) -> Iterator[Pair]:
+def _pairs(rows: Mapping[str, RowRuns], sweep: Sweep) -> Iterator[Pair]:
     """Rows and their baselines with a seed in common: of the same value, or the plain one."""
-    for own in cells.values():
-        base = cells.get(own.cell.baseline or "")
+    for own in rows.values():
+        base = rows.get(own.row.baseline or "")
         if base is None or not own.runs.keys() & base.runs.keys():
             continue
-        before = sweep.value(own.cell.recipe) if sweep.plain is None else sweep.plain
-        if sweep.value(base.cell.recipe) == before and _alike(own, base, sweep):
+        before = sweep.value(own.row.recipe) if sweep.plain is None else sweep.plain
+        if sweep.value(base.row.recipe) == before and _alike(own, base, sweep):
             yield own, base
 
 
-def _alike(own: CellRuns, base: CellRuns, sweep: Sweep) -> bool:
+def _alike(own: RowRuns, base: RowRuns, sweep: Sweep) -> bool:
     """Whether nothing but what is varied differs, where all are compared with one."""
-    recipes = (sweep.rest(one.cell.recipe) for one in (own, base))
+    recipes = (sweep.rest(one.row.recipe) for one in (own, base))
     return sweep.plain is None or len(set(recipes)) == 1
 
 
@@ -317,13 +315,13 @@ FOUND = {f"found{round(100 * threshold)}": threshold for threshold in HISTOGRAM_
 MOST_ROWS = 6
 
 
-def found_lines(cells: Mapping[str, CellRuns]) -> dict[str, list[Point]]:
+def found_lines(rows: Mapping[str, RowRuns]) -> dict[str, list[Point]]:
     """The share of the objects by IoU, a line a cell, in percent.
 
     Records that were made before runs counted it have no share; nothing is returned where no cell
     has any, or too many have.
     """
-    counted = _counted(cells)
+    counted = _counted(rows)
     lines = {
         label: [mean_point(iou, list(own.scores(score).values())) for score, iou in FOUND.items()]
         for label, own in counted.items()
@@ -331,13 +329,13 @@ def found_lines(cells: Mapping[str, CellRuns]) -> dict[str, list[Point]]:
     return lines if len(lines) <= MOST_ROWS else {}
 
 
-def found_changes(cells: Mapping[str, CellRuns]) -> dict[str, list[Point]]:
+def found_changes(rows: Mapping[str, RowRuns]) -> dict[str, list[Point]]:
     """By how many percent more objects a row finds than its baseline, by IoU."""
-    counted = _counted(cells)
+    counted = _counted(rows)
     pairs = {
-        label: (own, counted[own.cell.baseline])
+        label: (own, counted[own.row.baseline])
         for label, own in counted.items()
-        if own.cell.baseline in counted
+        if own.row.baseline in counted
     }
     lines = {
         label: [paired_point(iou, *pair, score) for score, iou in FOUND.items()]
@@ -347,6 +345,6 @@ def found_changes(cells: Mapping[str, CellRuns]) -> dict[str, list[Point]]:
     return {label: points for label, points in defined.items() if points}
 
 
-def _counted(cells: Mapping[str, CellRuns]) -> dict[str, CellRuns]:
-    counted = (own.with_scores(FOUND) for own in cells.values())
-    return {own.cell.label: own for own in counted if own.runs}
+def _counted(rows: Mapping[str, RowRuns]) -> dict[str, RowRuns]:
+    counted = (own.with_scores(FOUND) for own in rows.values())
+    return {own.row.label: own for own in counted if own.runs}

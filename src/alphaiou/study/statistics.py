@@ -171,40 +171,6 @@ def student_quantile(freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(angle)
 
 
-def verdict(change: PairedChange | None, name: str, baseline: str, score: str) -> str:
-    """One sentence on whether the seeds decide between two losses.
-
-    Args:
-        change: What was measured, as fractions of one.
-        name: The loss.
-        baseline: What it is compared with.
-        score: The score's title.
-
-    Examples:
-        >>> change = paired_change({0: 0.23, 1: 0.25}, {0: 0.21, 1: 0.24})
-        >>> print(verdict(change, "α-IoU", "IoU", "mAP").partition(";")[0])
-        Two seeds do not decide: at mAP α-IoU is above IoU by 1.50 points
-    """
-    if change is None:
-        return f"Nothing is measured yet: no seed has both {name} and {baseline}."
-    points = 100 * abs(change.difference)
-    side = "above" if change.difference >= 0 else "below"
-    where = f"at {score} {name} is {side} {baseline} by {points:.2f} points"
-    if change.bootstrap is None or change.student is None:
-        if change.seeds > 1:
-            return f"Nothing can be said at {score}: a score of {name} or {baseline} is undefined."
-        return f"One seed decides nothing: {where} with it."
-    if not change.decided:
-        return f"{seeds_word(change.seeds).capitalize()} do not decide: {where}; {_holding(change)}"
-    better = "better" if change.difference > 0 else "worse"
-    relative = f" ({100 * change.relative:+.1f} %)" if math.isfinite(change.relative) else ""
-    return (
-        f"{name} is {better} than {baseline} at {score} by {points:.2f} points{relative}, "
-        f"95 % interval {_points(change.bootstrap)}, {seeds_word(change.seeds)} "
-        f"(Student’s interval {_points(change.student)})."
-    )
-
-
 def seeds_word(count: int) -> str:
     """A number of seeds in words.
 
@@ -214,16 +180,3 @@ def seeds_word(count: int) -> str:
     """
     number = NUMBER_WORDS[count] if count < len(NUMBER_WORDS) else str(count)
     return f"{number} seed{'s' * (count != 1)}"
-
-
-def _holding(change: PairedChange) -> str:
-    """Which interval leaves it open."""
-    if change.bootstrap is not None and change.bootstrap.holds_zero():
-        return f"the 95 % interval {_points(change.bootstrap)} holds zero."
-    if change.student is not None:
-        return f"Student’s 95 % interval {_points(change.student)} holds zero."
-    return ""
-
-
-def _points(interval: Interval) -> str:
-    return f"{100 * interval.low:.2f} to {100 * interval.high:.2f}"

@@ -13,19 +13,14 @@ import numpy as np
 
 from alphaiou.inference.tables import cell, column_title, markdown
 from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
-from alphaiou.study.grid import Cell, Grid
-from alphaiou.study.records import CellRuns, RunRecord, grid_scores
+from alphaiou.study.grid import Grid, Row
+from alphaiou.study.records import RowRuns, RunRecord, grid_runs
 from alphaiou.study.statistics import (
     Interval,
     PairedChange,
     paired_change,
     seeds_word,
-    verdict,
 )
-from studies.voc320.best import best_against_best
-from studies.voc320.beyond import beyond_sentences
-from studies.voc320.cost import cost_sentences
-from studies.voc320.search import SEARCHED, against_best
 
 #: Behind a change that the seeds do not decide.
 MARK = "°"
@@ -40,10 +35,6 @@ INTERVAL_NOTE = (
 )
 #: What the numbers of most tables are.
 AP = "Average precision"
-#: The scores that sentences are written about.
-HEADLINES = ("ap50", "map75_95", "ap95")
-#: Comparisons that get sentences of their own; more are summed up.
-MOST_SENTENCES = 3
 COLUMN_ORDER = (
     *(f"ap{percent}" for percent in range(50, 100, 5)),
     *("map", "map75_95", "map_small", "map_medium", "map_large"),
@@ -79,17 +70,16 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class PaperTable:
+class StudyTable:
     """A grid in numbers.
 
     Attributes:
         name: The grid's name.
         title: What it shows.
         columns: The scores that it has.
-        rows: Its cells.
+        rows: Its rows.
         notes: What has to be known about it, in sentences.
-        sentences: What the seeds decide.
-        as_changes: Whether of a row that is compared with another the change alone is printed.
+        as_changes: Whether rows with a baseline print only their changes.
     """
 
     name: str
@@ -97,54 +87,38 @@ class PaperTable:
     columns: tuple[str, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...]
-    sentences: tuple[str, ...] = ()
     as_changes: bool = False
 
 
-def paper_table(
+def study_table(
     grid: Grid, records: Mapping[str, RunRecord], columns: Sequence[str] = ()
-) -> PaperTable:
+) -> StudyTable:
     """The table of a grid.
 
     Args:
-        grid: Its cells and seeds.
+        grid: Its rows and seeds.
         records: By the names of their runs, as ``load_records`` gives them.
         columns: The scores; by default those that the grid is about, or the paper's main ones and
             all that are published.
     """
-    found = grid_scores(grid, records)
-    shown = tuple(columns) or grid.found_shares or _columns(grid.cells)
-    if grid.searches:
-        found, shown = against_best(found), tuple(columns) or SEARCHED
-    rows = tuple(table_row(found, label, shown) for label in found)
-    sentences = (
-        beyond_sentences(found)
-        if grid.searches
-        else [
-            *verdicts(rows, shown),
-            *best_against_best(found, HEADLINES),
-            *cost_sentences(found),
-        ]
-    )
-    notes = _notes(grid, found, rows)
-    said = tuple(sentences)
-    return PaperTable(grid.name, grid.title, shown, rows, notes, said, as_changes=grid.searches)
+    runs = grid_runs(grid, records)
+    return table_of(grid, runs, tuple(columns) or grid.found_shares or _columns(grid.rows))
 
 
-def verdicts(rows: Iterable[TableRow], columns: Sequence[str]) -> list[str]:
-    """What the seeds decide: a sentence a comparison, or a summary a score if they are many.
+def table_of(
+    grid: Grid, runs: Mapping[str, RowRuns], columns: Sequence[str], *, as_changes: bool = False
+) -> StudyTable:
+    """The table of a grid whose runs are already looked up.
 
-    Comparisons of one seed decide nothing and are left out.
+    Args:
+        grid: What the runs belong to.
+        runs: Those of each row by its label.
+        columns: The scores.
+        as_changes: Whether rows with a baseline print only their changes.
     """
-    compared = [row for row in rows if any(c.seeds > 1 for c in row.changes.values())]
-    headlines = [c for c in HEADLINES if c in columns] or [columns[0], columns[-1]]
-    if len(compared) > MOST_SENTENCES:
-        return [_summary(compared, column) for column in headlines]
-    return [
-        verdict(row.changes[column], row.label, str(row.baseline), column_title(column))
-        for column in headlines
-        for row in compared
-    ]
+    rows = tuple(table_row(runs, label, columns) for label in runs)
+    notes = _notes(grid, runs, rows, as_changes=as_changes)
+    return StudyTable(grid.name, grid.title, tuple(columns), rows, notes, as_changes)
 
 
 @dataclass(frozen=True)
@@ -155,7 +129,7 @@ class Line:
         kind: ``ours``, ``change``, ``published`` or ``published-change``; ``compared`` is a row
             of which the change alone is printed.
         name: What heads it.
-        cells: A text a column.
+        cells: The text of each column.
     """
 
     kind: Literal["ours", "compared", "change", "published", "published-change"]
@@ -163,7 +137,7 @@ class Line:
     cells: tuple[str, ...]
 
 
-def table_lines(table: PaperTable) -> list[Line]:
+def table_lines(table: StudyTable) -> list[Line]:
     """What is printed, cell by cell: the means, the change, and what the paper says of both.
 
     A cell without runs and without published numbers has no line; the notes count it.
@@ -192,22 +166,22 @@ def _between(interval: Interval | None) -> str:
     return f" ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
 
 
-def _columns(cells: Iterable[Cell]) -> tuple[str, ...]:
-    wanted = {*PAPER_COLUMNS, *(name for one in cells for name in one.published)}
+def _columns(rows: Iterable[Row]) -> tuple[str, ...]:
+    wanted = {*PAPER_COLUMNS, *(name for one in rows for name in one.published)}
     return tuple(name for name in COLUMN_ORDER if name in wanted)
 
 
-def table_row(found: Mapping[str, CellRuns], label: str, columns: Sequence[str]) -> TableRow:
+def table_row(found: Mapping[str, RowRuns], label: str, columns: Sequence[str]) -> TableRow:
     """One of the rows of a table in numbers, compared with another one of them."""
     own = found[label]
-    base = found.get(own.cell.baseline or "")
-    before = {} if base is None else base.cell.published
-    published = {c: own.cell.published[c] for c in columns if c in own.cell.published}
+    base = found.get(own.row.baseline or "")
+    before = {} if base is None else base.row.published
+    published = {c: own.row.published[c] for c in columns if c in own.row.published}
     scores = {c: own.scores(c) for c in columns}
     changes = {c: paired_change(scores[c], base.scores(c)) for c in columns} if base else {}
     return TableRow(
         label=label,
-        baseline=own.cell.baseline,
+        baseline=own.row.baseline,
         seeds=tuple(own.runs),
         scores=scores,
         changes={c: change for c, change in changes.items() if change is not None},
@@ -239,10 +213,16 @@ def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]
     return [ours, *(line for line in others if set(line.cells) != {"–"})]
 
 
-def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) -> tuple[str, ...]:
+def _notes(
+    grid: Grid,
+    found: Mapping[str, RowRuns],
+    rows: Sequence[TableRow],
+    *,
+    as_changes: bool,
+) -> tuple[str, ...]:
     """How many seeds, what the marks mean, what is missing, what differs from the paper."""
     notes = [seeds_note(rows, "Shares of the objects" if grid.found_shares else AP)]
-    if grid.searches and any(row.changes for row in rows):
+    if as_changes and any(row.changes for row in rows):
         notes[0] += " All rows but the first are changes against it."
     if any(row.changes for row in rows):
         notes.append(MARK_NOTE)
@@ -250,23 +230,9 @@ def _notes(grid: Grid, found: Mapping[str, CellRuns], rows: Sequence[TableRow]) 
         notes.append(INTERVAL_NOTE)
     missing = [f"{label} (seed {seed})" for label, own in found.items() for seed in own.missing]
     if missing:
-        total = len(grid.cells) * len(grid.seeds)
+        total = len(grid.rows) * len(grid.seeds)
         notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
     return (*notes, *grid.differs)
-
-
-def _summary(rows: Sequence[TableRow], column: str) -> str:
-    """Which rows are above and below what they are compared with, and which are not decided."""
-    sides: dict[str, list[str]] = {"Better": [], "Worse": [], "Not decided": []}
-    for row in rows:
-        change = row.changes[column]
-        side = "Better" if change.difference > 0 else "Worse"
-        named = f"{row.label} {100 * change.difference:+.2f}"
-        sides[side if change.decided else "Not decided"].append(named)
-    parts = (f"{side}: {'; '.join(names)}." for side, names in sides.items() if names)
-    baselines = {row.baseline for row in rows}
-    against = baselines.pop() if len(baselines) == 1 else "the compared row"
-    return f"{column_title(column)}, points against {against}. {' '.join(parts)}"
 
 
 def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
@@ -298,24 +264,24 @@ _CSV_HEAD = (
 )
 
 
-def table_text(table: PaperTable, how: TableFormat = "md") -> str:
+def table_text(table: StudyTable, how: TableFormat = "md") -> str:
     """The table in a format, the same bytes each time."""
     return {"md": table_markdown, "csv": table_csv, "latex": table_latex}[how](table)
 
 
-def table_markdown(table: PaperTable) -> str:
-    """The table as Markdown, with its title, its sentences and its notes."""
-    lists = ["\n".join(f"- {line}" for line in lines) for lines in (table.sentences, table.notes)]
-    return "\n\n".join((f"### {table.title}", markdown_lines(table), *filter(None, lists))) + "\n"
+def table_markdown(table: StudyTable) -> str:
+    """The table as Markdown, with its title and its notes."""
+    notes = "\n".join(f"- {note}" for note in table.notes)
+    return "\n\n".join((f"### {table.title}", markdown_lines(table), notes)) + "\n"
 
 
-def markdown_lines(table: PaperTable) -> str:
+def markdown_lines(table: StudyTable) -> str:
     """The bare table as Markdown."""
     lines = [[_name(line), *line.cells] for line in table_lines(table)]
     return markdown(["loss", *map(column_title, table.columns)], lines, left=1)
 
 
-def table_csv(table: PaperTable) -> str:
+def table_csv(table: StudyTable) -> str:
     """Everything in numbers, a line for each row and score; scores and changes are fractions."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -326,7 +292,7 @@ def table_csv(table: PaperTable) -> str:
     return text.getvalue()
 
 
-def table_latex(table: PaperTable) -> str:
+def table_latex(table: StudyTable) -> str:
     """The table for a document that uses the package booktabs."""
     head = ["loss", *map(column_title, table.columns)]
     lines = [[_name(line), *line.cells] for line in table_lines(table)]

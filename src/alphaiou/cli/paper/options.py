@@ -31,7 +31,7 @@ class GridOptions:
     """MS COCO 2017, without --quick."""
 
     seeds: Annotated[int, tyro.conf.arg(metavar="N")] = 1
-    """Every cell with seeds 0 to N-1."""
+    """Every row with seeds 0 to N-1."""
 
     epochs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Epochs of YOLOv5 with --quick and --data, 60 unless given."""
@@ -79,13 +79,13 @@ def chosen_grids(names: Sequence[str], options: GridOptions) -> list[Grid]:
     if not options.only:
         return grids
     kept = [_some_rows(grid, options.only) for grid in grids]
-    if not any(grid.cells for grid in kept):
+    if not any(grid.rows for grid in kept):
         raise UsageError(f"--only {' '.join(options.only)}: no row has that in its label")
     return kept
 
 
 def _some_rows(grid: Grid, words: Sequence[str]) -> Grid:
-    labels = {cell.label for cell in grid.cells}
+    labels = {row.label for row in grid.rows}
     # A whole label means its own row, not also those whose labels begin with it.
     kept = {
         label
@@ -93,7 +93,7 @@ def _some_rows(grid: Grid, words: Sequence[str]) -> Grid:
         for word in words
         if label == word or (word not in labels and word in label)
     }
-    cells = tuple(cell for cell in grid.cells if cell.label in kept)
+    rows = tuple(row for row in grid.rows if row.label in kept)
     # A row is compared with another one only where that is among them.
-    cells = tuple(cell if cell.baseline in kept else replace(cell, baseline=None) for cell in cells)
-    return replace(grid, cells=cells)
+    rows = tuple(row if row.baseline in kept else replace(row, baseline=None) for row in rows)
+    return replace(grid, rows=rows)

@@ -51,9 +51,9 @@ def run_paper_plots(command: PaperPlots) -> int:
 def differences_of(grid: Grid, study: Study) -> list[Path]:
     """Images where a loss and its baseline differ, kept beside the run of the loss."""
     from alphaiou.study.detections import keep_differences
-    from alphaiou.study.records import grid_scores
+    from alphaiou.study.records import grid_runs
     from alphaiou.study.report.pictures import compared_pairs
 
-    pairs = compared_pairs(grid_scores(grid, study.records), study.paths)
+    pairs = compared_pairs(grid_runs(grid, study.records), study.paths)
     kept = [keep_differences(first, second) for _, _, first, second in pairs]
     return [path for path in kept if path is not None]

@@ -31,12 +31,12 @@ class PaperTables(RecordOptions):
 def run_paper_tables(command: PaperTables) -> int:
     """Print the tables, or write them."""
     from alphaiou.data.formats.writing import write_file
-    from alphaiou.study.tables import paper_table, table_text
+    from alphaiou.study.tables import study_table, table_text
 
     study = study_of(command)
     ending = {"md": "md", "csv": "csv", "latex": "tex"}[command.format]
     for grid in study.grids:
-        text = table_text(paper_table(grid, study.records), command.format)
+        text = table_text(study_table(grid, study.records), command.format)
         if command.out is None:
             sys.stdout.write(f"{text}\n")
         else:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 from alphaiou.inference.tables import column_title
 from alphaiou.study.grid import Grid
-from alphaiou.study.records import CellRuns
+from alphaiou.study.records import RowRuns
 from alphaiou.study.report.html import (
     HEIGHT,
     WIDTH,
@@ -32,8 +31,6 @@ from alphaiou.study.series import (
     sweeps_of,
     swept,
 )
-from studies.voc320.exchange import ACROSS, JOINED, exchange_points
-from studies.voc320.search import WANTED
 
 #: Percent from the bottom of a chart to its top at least: less would draw rounding.
 LEAST_SPAN = 1.0
@@ -77,36 +74,6 @@ def band_chart(
     x, y = axes_of(whole, x_label, y_label)
     drawn = [part for name, points in whole.items() for part in _line(points, looks[name], x, y)]
     return _figure(whole, looks, drawn, title, (x, y))
-
-
-def dot_chart(lines: Lines, title: str, x_label: str, wanted: float, joined: str = "") -> str:
-    """A figure of changes in percent: a dot a point, with its interval; hollow with one seed.
-
-    Args:
-        lines: The dots of each series.
-        title: Of the figure.
-        x_label: What is changed from left to right.
-        wanted: The corner from here up, where nothing is lost from left to right, is shaded.
-        joined: The series whose dots are joined by a line.
-
-    Examples:
-        >>> points = [Point(1, 2, 1, 3, "a"), Point(2, 3, 3, 3, "b", alone=True)]
-        >>> chart = dot_chart({"IoU": points}, "mAP", "AP50", wanted=6.0)
-        >>> chart.count("<circle"), chart.count("hollow"), chart.count("<polyline")
-        (2, 1, 0)
-    """
-    corner = [Point(0.0, 0.0, 0.0, 1.3 * wanted)]
-    x, y = axes_of({**lines, "": corner}, x_label, "change in %")
-    x = replace(x, low=x.low - 0.3, high=x.high + 0.3)
-    looks = series_looks(lines)
-    drawn = [_corner(wanted, x, y)]
-    for name, points in lines.items():
-        look = looks[name]
-        if name == joined:
-            path = [position(point.x, point.mean, x, y) for point in points]
-            drawn.append(tag("polyline", class_=f"thin {look}", points=_path(path)))
-        drawn += (part for point in points for part in _dot(point, look, x, y))
-    return _figure(lines, looks, drawn, title, (x, y))
 
 
 def _figure(
@@ -183,12 +150,6 @@ def _dot(point: Point, look: str, x: Axis, y: Axis) -> list[str]:
     return [dot] if low == high else [interval, dot]
 
 
-def _corner(wanted: float, x: Axis, y: Axis) -> str:
-    (left, top), (right, bottom) = position(0.0, y.high, x, y), position(x.high, wanted, x, y)
-    size = {"width": round(right - left, 1), "height": round(bottom - top, 1)}
-    return tag("rect", class_="wanted", x=left, y=top, **size)
-
-
 def _path(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{across},{down}" for across, down in places)
 
@@ -219,7 +180,7 @@ def _says(point: Point) -> str:
 CHARTS = ("ap50", "map", "map75_95", "ap95")
 
 
-def grid_charts(grid: Grid, cells: Mapping[str, CellRuns], drawn: Mapping[str, CellRuns]) -> str:
+def grid_charts(grid: Grid, rows: Mapping[str, RowRuns], drawn: Mapping[str, RowRuns]) -> str:
     """Against what is varied where that is many values, else by epoch; and how boxes lie.
 
     Where rows are compared at every value, what changes there is shown: the levels of all of them
@@ -227,21 +188,19 @@ def grid_charts(grid: Grid, cells: Mapping[str, CellRuns], drawn: Mapping[str, C
 
     Args:
         grid: What is shown.
-        cells: Its runs.
+        rows: Its runs.
         drawn: These, and those of other grids that belong to its pictures.
     """
     if grid.found_shares:
-        charts = _found(cells)
-    elif grid.searches:
-        charts = _exchanges(cells)
+        charts = _found(rows)
     else:
-        charts = _changes(drawn) or _sweeps(drawn) or _by_epoch(cells)
-        charts += _found(cells) if grid.pictures else []
+        charts = _changes(drawn) or _sweeps(drawn) or _by_epoch(rows)
+        charts += _found(rows) if grid.pictures else []
     return tag("div", *charts, class_="charts")
 
 
-def _by_epoch(cells: Mapping[str, CellRuns]) -> list[str]:
-    scored = {score: curves(cells, score) for score in CHARTS}
+def _by_epoch(rows: Mapping[str, RowRuns]) -> list[str]:
+    scored = {score: curves(rows, score) for score in CHARTS}
     return [
         band_chart(lines, f"{column_title(score)} by epoch", "epoch")
         for score, lines in scored.items()
@@ -249,9 +208,9 @@ def _by_epoch(cells: Mapping[str, CellRuns]) -> list[str]:
     ]
 
 
-def _found(cells: Mapping[str, CellRuns]) -> list[str]:
+def _found(rows: Mapping[str, RowRuns]) -> list[str]:
     """How well boxes lie: objects found by IoU, and by how many more than the baseline."""
-    lines, changes = found_lines(cells), found_changes(cells)
+    lines, changes = found_lines(rows), found_changes(rows)
     title = "Objects found with at least this IoU"
     charts = [band_chart(lines, title, "IoU", "% of objects")] if lines else []
     if lines and changes:
@@ -260,40 +219,23 @@ def _found(cells: Mapping[str, CellRuns]) -> list[str]:
     return charts
 
 
-def _exchanges(cells: Mapping[str, CellRuns]) -> list[str]:
-    """What candidates give for what they gain; a line for each of them would be a thicket."""
-    given = f"{column_title(ACROSS)}, change in %"
-    points = {score: exchange_points(cells, score) for score in WANTED}
-    return [
-        dot_chart(
-            groups,
-            f"{column_title(score)} against {column_title(ACROSS)}, both against IoU at its best",
-            given,
-            100 * WANTED[score],
-            joined=JOINED,
-        )
-        for score, groups in points.items()
-        if groups
-    ]
-
-
-def _sweeps(cells: Mapping[str, CellRuns]) -> list[str]:
+def _sweeps(rows: Mapping[str, RowRuns]) -> list[str]:
     return [
         band_chart(
-            swept(cells, sweep, score),
+            swept(rows, sweep, score),
             f"{column_title(score)} against {sweep.label}",
             sweep.label,
         )
-        for sweep in sweeps_of(cells)
+        for sweep in sweeps_of(rows)
         for score in CHARTS
     ]
 
 
-def _changes(cells: Mapping[str, CellRuns]) -> list[str]:
+def _changes(rows: Mapping[str, RowRuns]) -> list[str]:
     """What rows change against their baselines, ours and as the paper prints it."""
     charts = []
-    for sweep, score in product(change_sweeps(cells), CHARTS):
-        lines, printed = (made(cells, sweep, score) for made in (changes_along, published_along))
+    for sweep, score in product(change_sweeps(rows), CHARTS):
+        lines, printed = (made(rows, sweep, score) for made in (changes_along, published_along))
         if lines:
             beside = {name: points for name, points in printed.items() if name in lines}
             title = f"{column_title(score)}, change against {sweep.label}"

@@ -170,7 +170,7 @@ def _scores(named: Mapping[str, ComparedRun]) -> str:
 
 
 def _score_line(key: str, columns: Sequence[ComparisonRow]) -> str:
-    cells = (
+    rows = (
         tag(
             "td",
             escape(cell(column.values[key], improvement=column.improvement)),
@@ -179,7 +179,7 @@ def _score_line(key: str, columns: Sequence[ComparisonRow]) -> str:
         for column in columns
     )
     heading = tag("th", column_title(key), scope="row")
-    return tag("tr", heading, *cells, class_="means" if key.startswith("map") else "thresholds")
+    return tag("tr", heading, *rows, class_="means" if key.startswith("map") else "thresholds")
 
 
 def _curves(named: Mapping[str, ComparedRun]) -> str:

@@ -15,10 +15,10 @@ from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.study.detections import Differences, read_differences, said_of
 from alphaiou.study.grid import Grid
 from alphaiou.study.records import (
-    CellRuns,
+    RowRuns,
     RunRecord,
-    drawn_scores,
-    grid_scores,
+    drawn_runs,
+    grid_runs,
     load_records,
     record_paths,
 )
@@ -32,7 +32,7 @@ from alphaiou.study.report.pictures import (
     examples_grid,
     seen_runs,
 )
-from alphaiou.study.tables import Line, PaperTable, paper_table, table_lines
+from alphaiou.study.tables import Line, StudyTable, study_table, table_lines
 from alphaiou.training.checkpoint import write_whole
 
 
@@ -56,8 +56,8 @@ def environment(records: Sequence[RunRecord]) -> str:
 
 
 def recipes_of(grid: Grid) -> str:
-    """What all cells of a grid have in common, and in what they differ."""
-    flat = {cell.label: flattened(asdict(cell.recipe)) for cell in grid.cells}
+    """What all rows of a grid have in common, and in what they differ."""
+    flat = {row.label: flattened(asdict(row.recipe)) for row in grid.rows}
     keys = list(dict.fromkeys(key for own in flat.values() for key in own))
     varied = [key for key in keys if len({_text(own.get(key)) for own in flat.values()}) > 1]
     rows = [[label, *(_text(own.get(key)) for key in varied)] for label, own in flat.items()]
@@ -134,16 +134,16 @@ def paper_page(
         records: By the names of their runs.
         paths: Where these are.
     """
-    found = [(grid, grid_scores(grid, records)) for grid in grids if grid.cells]
-    shown = [(grid, cells) for grid, cells in found if _runs(cells)]
-    absent = [grid.name for grid, cells in found if not _runs(cells)]
-    names = {record["name"] for _, cells in shown for record in _runs(cells)}
+    found = [(grid, grid_runs(grid, records)) for grid in grids if grid.rows]
+    shown = [(grid, rows) for grid, rows in found if _runs(rows)]
+    absent = [grid.name for grid, rows in found if not _runs(rows)]
+    names = {record["name"] for _, rows in shown for record in _runs(rows)}
     body = "\n".join(
         (
             _head([grid for grid, _ in shown], len(names)),
             *(
-                _section(grid, cells, records, paths, shown_in=_earlier(place, shown))
-                for place, (grid, cells) in enumerate(shown)
+                _section(grid, rows, records, paths, shown_in=_earlier(place, shown))
+                for place, (grid, rows) in enumerate(shown)
             ),
             environment([records[name] for name in sorted(names)]),
             _absent(absent),
@@ -152,19 +152,19 @@ def paper_page(
     return _framed(body)
 
 
-def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, CellRuns]]]) -> Grid | None:
+def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, RowRuns]]]) -> Grid | None:
     """The first grid that says all of a later one; none where there is no such grid."""
     later, its_cells = shown[place]
     own = {record["name"] for record in _runs(its_cells)}
-    for grid, cells in shown[:place]:
+    for grid, rows in shown[:place]:
         same_scores = grid.found_shares == later.found_shares
-        if same_scores and own <= {record["name"] for record in _runs(cells)}:
+        if same_scores and own <= {record["name"] for record in _runs(rows)}:
             return grid
     return None
 
 
-def _runs(cells: Mapping[str, CellRuns]) -> list[RunRecord]:
-    return [record for own in cells.values() for record in own.runs.values()]
+def _runs(rows: Mapping[str, RowRuns]) -> list[RunRecord]:
+    return [record for own in rows.values() for record in own.runs.values()]
 
 
 def _framed(body: str) -> str:
@@ -195,7 +195,7 @@ def _head(grids: Sequence[Grid], runs: int) -> str:
 
 def _section(
     grid: Grid,
-    cells: Mapping[str, CellRuns],
+    rows: Mapping[str, RowRuns],
     records: Mapping[str, RunRecord],
     paths: Mapping[str, Path],
     shown_in: Grid | None,
@@ -206,21 +206,20 @@ def _section(
         link = tag("a", escape(shown_in.title), href=f"#{shown_in.name}")
         same = tag("p", f"Its runs so far are all among those of {link}.")
         return tag("section", heading, same, id=grid.name)
-    table = paper_table(grid, records)
+    table = study_table(grid, records)
     return tag(
         "section",
         heading,
         _table(table),
-        _sentences(table.sentences),
         tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
-        grid_charts(grid, cells, drawn_scores(grid, records)),
-        "" if grid.found_shares else _gallery(grid, cells, paths),
+        grid_charts(grid, rows, drawn_runs(grid, records)),
+        "" if grid.found_shares else _gallery(grid, rows, paths),
         recipes_of(grid),
         id=grid.name,
     )
 
 
-def _table(table: PaperTable) -> str:
+def _table(table: StudyTable) -> str:
     titles = ["loss", *map(column_title, table.columns)]
     head = tag("tr", *(tag("th", escape(title), scope="col") for title in titles))
     body = (_table_line(line) for line in table_lines(table))
@@ -230,31 +229,23 @@ def _table(table: PaperTable) -> str:
 
 def _table_line(line: Line) -> str:
     """A line; an interval stands under its change, so that columns stay narrow."""
-    cells = []
+    rows = []
     for text in line.cells:
         number, _, interval = text.partition(" (")
         under = tag("small", escape(interval.removesuffix(")"))) if interval else ""
-        cells.append(tag("td", escape(number), under))
+        rows.append(tag("td", escape(number), under))
     name = tag("th", tag("span", escape(line.name)), scope="row")
-    return tag("tr", name, *cells, class_=line.kind)
+    return tag("tr", name, *rows, class_=line.kind)
 
 
-def _sentences(sentences: Sequence[str]) -> str:
-    return (
-        tag("ul", *(tag("li", escape(one)) for one in sentences), class_="says")
-        if sentences
-        else ""
-    )
-
-
-def _gallery(grid: Grid, cells: Mapping[str, CellRuns], paths: Mapping[str, Path]) -> str:
+def _gallery(grid: Grid, rows: Mapping[str, RowRuns], paths: Mapping[str, Path]) -> str:
     """Images spread over the data, and those where two losses differ, as far as they were kept."""
-    named = alike(seen_runs(cells, paths), MOST_PICTURED)
+    named = alike(seen_runs(rows, paths), MOST_PICTURED)
     parts = []
     if named:
         spread = examples_grid(named, f"{grid.name}-picture")
         parts.append(tag("details", tag("summary", "Pictures"), spread))
-    for number, (first, second, *folders) in enumerate(compared_pairs(cells, paths)):
+    for number, (first, second, *folders) in enumerate(compared_pairs(rows, paths)):
         differences = read_differences(*folders)
         if differences is not None:
             mark = f"{grid.name}-differs{number}"

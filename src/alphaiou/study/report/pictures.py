@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from alphaiou.study.compare import ComparedRun
 from alphaiou.study.detections import FINDINGS, FOUND, Box, Example, Findings, findings_of
-from alphaiou.study.records import CellRuns, run_folder
+from alphaiou.study.records import RowRuns, run_folder
 from alphaiou.study.report.html import escape, series_class, tag
 
 if TYPE_CHECKING:
@@ -144,16 +144,16 @@ def _decimal(value: float) -> str:
 
 
 def seen_runs(
-    cells: Mapping[str, CellRuns], paths: Mapping[str, Path]
+    rows: Mapping[str, RowRuns], paths: Mapping[str, Path]
 ) -> dict[str, list[ComparedRun]]:
     """The runs of every cell whose findings are on the disk; nothing is computed for it.
 
     Args:
-        cells: What ``grid_scores`` gives.
+        rows: What ``grid_runs`` gives.
         paths: Where the records are, as ``record_paths`` gives them.
     """
     seen: dict[str, list[ComparedRun]] = {}
-    for label, own in cells.items():
+    for label, own in rows.items():
         for _, record in sorted(own.runs.items()):
             folder = run_folder(paths[record["name"]])
             if (folder / FINDINGS).is_file():
@@ -163,7 +163,7 @@ def seen_runs(
 
 
 def alike(seen: Mapping[str, Sequence[ComparedRun]], most: int) -> dict[str, ComparedRun]:
-    """The first run of some cells that were looked at on the same images, to be shown together."""
+    """The first run of some rows that were looked at on the same images, to be shown together."""
     firsts = {label: runs[0] for label, runs in seen.items()}
     if not firsts:
         return {}
@@ -177,15 +177,15 @@ def _images(findings: Findings) -> tuple[object, ...]:
 
 
 def compared_pairs(
-    cells: Mapping[str, CellRuns], paths: Mapping[str, Path]
+    rows: Mapping[str, RowRuns], paths: Mapping[str, Path]
 ) -> list[tuple[str, str, Path, Path]]:
     """The labels of every baseline and its cell, and the folders of their first shared seed."""
     pairs = []
-    for label, own in cells.items():
-        base = cells.get(own.cell.baseline or "")
+    for label, own in rows.items():
+        base = rows.get(own.row.baseline or "")
         seeds = sorted(own.runs.keys() & base.runs.keys()) if base else []
         if base and seeds:
             runs = (one.runs[seeds[0]]["name"] for one in (base, own))
             first, second = (run_folder(paths[name]) for name in runs)
-            pairs.append((base.cell.label, label, first, second))
+            pairs.append((base.row.label, label, first, second))
     return pairs
