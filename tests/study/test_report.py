@@ -12,7 +12,7 @@ import pytest
 from alphaiou.study.figures import curves_figure, save_plots
 from alphaiou.study.records import grid_runs, load_records, record_paths
 from alphaiou.study.report.charts import band_chart
-from alphaiou.study.report.page import paper_page, write_paper_report
+from alphaiou.study.report.page import paper_page, write_report
 from alphaiou.study.report.pictures import alike, seen_runs
 from alphaiou.study.series import Point, curves, sweeps_of, swept
 from alphaiou.training.recipe import recipe_hash
@@ -230,8 +230,8 @@ def test_runs_that_were_shown_are_not_shown_again(folder):
 
 
 def test_it_depends_on_the_records_alone(folder, tmp_path):
-    first = write_paper_report([table1()], [folder], tmp_path / "a")
-    second = write_paper_report([table1()], [folder], tmp_path / "b/other.html")
+    first = write_report([table1()], [folder], tmp_path / "a")
+    second = write_report([table1()], [folder], tmp_path / "b/other.html")
     assert first.name == "report.html"
     assert first.read_bytes() == second.read_bytes()
 

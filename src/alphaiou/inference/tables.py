@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alphaiou.metrics import ComparisonRow, Scores
-from benchmarks.record import Record
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -122,7 +121,7 @@ def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first
     return table
 
 
-def evaluation_table(record: Record) -> str:
+def evaluation_table(record: Mapping[str, Any]) -> str:
     """Seconds to score a set, a line a rule: the record of ``benchmarks/evaluation.py``."""
     shown = ("seconds", "collect_seconds", "compute_seconds")
     lines = [
