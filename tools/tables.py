@@ -8,8 +8,8 @@ from functools import partial
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.inference.tables import evaluation_table, figures, markdown
 from alphaiou.paper.scales import BUDGET
-from alphaiou.study.report.comparison import seeds_table
 from benchmarks.record import Record
+from tools.compare_tables import seeds_table
 from tools.detector_tables import detector_lines, detector_parts_lines
 from tools.findings import findings
 from tools.framework_runs import framework_runs_table

@@ -42,6 +42,7 @@ CHANGE_PANELS = ("ap50", "map", "map75_95")
 IN_THE_PAPER = "the same in the paper"
 LEGEND_LETTERS = 105  # across a figure
 AXIS_GREY = "#8C8C8C"
+BANDS_NOTE = "Bands are 95 % intervals of means over several seeds."
 PUBLISHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (3, 2.2)), "marker": "x", "ms": 4, "mew": 0.9}
 MARKER: dict[str, Any] = {"marker": "o", "ms": 4.5}
 BINS = np.linspace(0.5, 1.0, 21)
@@ -190,7 +191,7 @@ def curves_chart(rows: Mapping[str, RowRuns]) -> Chart:
         Panel(f"{column_title(score)}, %", "epoch", _not_empty(curves(rows, score)))
         for score in PANELS
     )
-    return Chart("Scores by epoch", _with_lines(panels))
+    return Chart("Scores by epoch", _with_lines(panels), BANDS_NOTE)
 
 
 def loss_chart(rows: Mapping[str, RowRuns]) -> Chart:
@@ -198,7 +199,7 @@ def loss_chart(rows: Mapping[str, RowRuns]) -> Chart:
     parts = shared_loss_parts(rows)
     others = [part for part in parts if part != "box"]
     groups = {"box loss": ["box"] if "box" in parts else []}
-    groups |= {f"{' and '.join(others)} loss": others} if others else {}
+    groups |= {f"{' + '.join(others).replace('_', ' ')} loss": others} if others else {}
     if sum(bool(row.runs) for row in rows.values()) > MOST_ROWS:
         groups = {}
     panels = (
@@ -229,7 +230,7 @@ def sweep_chart(rows: Mapping[str, RowRuns], sweep: Sweep) -> Chart:
     return Chart(
         f"Scores against {sweep.label}",
         _with_lines(panels),
-        "The points of a line are means over the seeds that all of them have.",
+        f"The points of a line are means over the seeds that all of them have. {BANDS_NOTE}",
     )
 
 
@@ -261,8 +262,8 @@ def found_chart(rows: Mapping[str, RowRuns]) -> Chart:
     """Shares of all objects that are found, and the changes against the baselines."""
     label = "IoU at least"
     panels = (
-        Panel("objects found, % of all", label, found_lines(rows), kind="bars"),
-        Panel("change against the baseline, %", label, found_changes(rows), kind="changes"),
+        Panel("Objects found, % of all", label, found_lines(rows), kind="bars"),
+        Panel("Change against the baseline, %", label, found_changes(rows), kind="changes"),
     )
     return Chart(
         "Objects found with at least an IoU",
@@ -282,7 +283,7 @@ def distribution_chart(findings: Mapping[str, Findings]) -> Chart:
         shares = 100 * np.histogram(own.ious, BINS)[0] / max(own.objects, 1)
         points = [Point(x, y, y, y) for x, y in zip(BINS.tolist(), shares.tolist(), strict=False)]
         lines[label] = points
-    panel = Panel("objects, % of all, in steps of .025", "IoU", lines, kind="steps")
+    panel = Panel("Objects, % of all, in steps of .025", "IoU", lines, kind="steps")
     return Chart("IoU of detections with their objects", _with_lines([panel]))
 
 

@@ -16,7 +16,7 @@ from alphaiou.cli.paper.options import RecordOptions, study_of
 class PaperTables(RecordOptions):
     """Print tables of finished runs, with intervals, beside the paper's.
 
-    Means over seeds, changes with 95 % intervals, and whether these are significant.
+    Means over seeds, changes with 95 % intervals, marked if not significant.
 
     CSV has all numbers, with Student's intervals.
     """
