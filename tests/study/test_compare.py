@@ -112,8 +112,8 @@ def test_lines_of_progress_without_a_terminal(small_set, tmp_path, capsys):
 def test_in_workers_it_is_the_same_as_alone(small_set, compared, tmp_path):
     settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
     (recipe,) = compare_recipes([LossSpec("diou", 3.0, 1.0)], settings)
-    alone = fit(recipe, tmp_path, execution=Execution(device="cpu"))
-    apart = finished_record(compared / alone["name"])
+    name = fit(recipe, tmp_path, execution=Execution(device="cpu"))["name"]
+    apart, alone = (finished_record(folder / name) for folder in (compared, tmp_path))
     assert apart["scores"] == alone["scores"]
 
 

@@ -1,4 +1,4 @@
-"""Scores as tables: numbers as text, Markdown, side by side with the improvement over the first."""
+"""Scores as tables: in the terminal and as Markdown, with improvements over the first row."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def plain_number(value: float) -> str:
 
 
 def column_title(name: str) -> str:
-    """A column as the paper heads it.
+    """The heading of a column, as in the paper.
 
     Examples:
         >>> [column_title(name) for name in ("ap50", "map75_95", "map_small", "ar100", "found90")]
@@ -63,7 +63,7 @@ def column_title(name: str) -> str:
 
 
 def cell(value: float, *, improvement: bool = False) -> str:
-    """A score in percent; an improvement with its sign, from 100% on without decimals.
+    """A score in percent; an improvement with its sign, and without decimals from 100% on.
 
     Examples:
         >>> cell(0.5274), cell(0.0165, improvement=True), cell(9.5, improvement=True)
@@ -77,7 +77,7 @@ def cell(value: float, *, improvement: bool = False) -> str:
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], *, first: str = "predictions") -> str:
-    """A comparison as a Markdown table; ``first`` heads the names.
+    """A comparison as a Markdown table; ``first`` is the heading of the names.
 
     Examples:
         >>> print(comparison_markdown([ComparisonRow("IoU", {"map": 0.5274})]))
@@ -92,7 +92,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow], *, first: str = "predicti
 def comparison_table(
     rows: Sequence[ComparisonRow], title: str, *, first: str = "predictions"
 ) -> Table:
-    """A comparison for the terminal; ``first`` heads the names."""
+    """A comparison for the terminal; ``first`` is the heading of the names."""
     table = _table(title, first, [column_title(name) for name in rows[0].values])
     for row in rows:
         style = "dim italic" if row.improvement else None
@@ -101,7 +101,7 @@ def comparison_table(
 
 
 def number_table(scores: Mapping[str, Scores], title: str) -> Table:
-    """Every number, a column for each set of predictions."""
+    """All scores, one column per set of predictions."""
     numbers = {
         name: {column_title(key): value for key, value in one.as_dict().items()}
         for name, one in scores.items()
@@ -110,7 +110,7 @@ def number_table(scores: Mapping[str, Scores], title: str) -> Table:
 
 
 def class_table(scores: Mapping[str, Scores], title: str) -> Table:
-    """Average precision class by class, a column for each set of predictions."""
+    """Average precision by class, one column per set of predictions."""
     return _columns_table({name: one.per_class for name, one in scores.items()}, title, "class")
 
 
@@ -122,7 +122,7 @@ def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first
 
 
 def evaluation_table(record: Mapping[str, Any]) -> str:
-    """Seconds to score a set, a line a rule: the record of ``benchmarks/evaluation.py``."""
+    """Seconds to score a set, one line per rule, from ``benchmarks/evaluation.py``."""
     shown = ("seconds", "collect_seconds", "compute_seconds")
     lines = [
         [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]

@@ -42,7 +42,6 @@ CHANGE_PANELS = ("ap50", "map", "map75_95")
 IN_THE_PAPER = "the same in the paper"
 LEGEND_LETTERS = 105  # across a figure
 AXIS_GREY = "#8C8C8C"
-BANDS_NOTE = "Bands are 95 % intervals of means over several seeds."
 PUBLISHED: dict[str, Any] = {"lw": 0.9, "ls": (0, (3, 2.2)), "marker": "x", "ms": 4, "mew": 0.9}
 MARKER: dict[str, Any] = {"marker": "o", "ms": 4.5}
 BINS = np.linspace(0.5, 1.0, 21)
@@ -191,7 +190,7 @@ def curves_chart(rows: Mapping[str, RowRuns]) -> Chart:
         Panel(f"{column_title(score)}, %", "epoch", _not_empty(curves(rows, score)))
         for score in PANELS
     )
-    return Chart("Scores by epoch", _with_lines(panels), BANDS_NOTE)
+    return Chart("Scores by epoch", _with_lines(panels), _bands_note(rows))
 
 
 def loss_chart(rows: Mapping[str, RowRuns]) -> Chart:
@@ -230,7 +229,7 @@ def sweep_chart(rows: Mapping[str, RowRuns], sweep: Sweep) -> Chart:
     return Chart(
         f"Scores against {sweep.label}",
         _with_lines(panels),
-        f"The points of a line are means over the seeds that all of them have. {BANDS_NOTE}",
+        f"The points of a line are means over the seeds that all of them have. {_bands_note(rows)}",
     )
 
 
@@ -285,6 +284,11 @@ def distribution_chart(findings: Mapping[str, Findings]) -> Chart:
         lines[label] = points
     panel = Panel("Objects, % of all, in steps of .025", "IoU", lines, kind="steps")
     return Chart("IoU of detections with their objects", _with_lines([panel]))
+
+
+def _bands_note(rows: Mapping[str, RowRuns]) -> str:
+    has_seeds = any(len(row.runs) > 1 for row in rows.values())
+    return "Bands are the 95 % intervals of means over several seeds." if has_seeds else ""
 
 
 def _not_empty(lines: Lines) -> Lines:

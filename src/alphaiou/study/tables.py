@@ -25,8 +25,8 @@ MARK_NOTE = (
     "of the difference includes zero."
 )
 INTERVAL_NOTE = (
-    "Each change has its 95 % bootstrap interval, in percent; with three seeds this is their range, "
-    "which covers the true change about three times in four."
+    "Each change has its 95 % bootstrap interval, in percent; with three seeds this is their "
+    "range, which covers the true change about three times in four."
 )
 #: The numbers of most tables.
 AP = "Average precision"

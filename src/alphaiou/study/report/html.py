@@ -82,9 +82,7 @@ def chart_figure(chart: Chart, mark: str) -> str:
     label = f"{chart.title}: {', '.join(names)}"
     tables = [table(head, rows, title, class_="values") for title, head, rows in chart.values()]
     values = tag(
-        "details",
-        tag("summary", "Values"),
-        *(scrolling(f"Values of {chart.title}", one) for one in tables),
+        "details", tag("summary", "Values"), scrolling(f"Values of {chart.title}", *tables)
     )
     note = tag("p", escape(chart.note), class_="note") if chart.note else ""
     return tag(
