@@ -35,8 +35,8 @@ class Compare:
 
     Prints a table and writes to --out:
     - comparison.html   scores, curves, IoU distribution and pictures in one file
-    - a folder a run    record and weights; run again, what is finished is not
-                        repeated, and what was stopped goes on
+    - a folder per run  record and weights; run again, finished runs are not
+                        repeated, and stopped runs go on
     """
 
     losses: Annotated[
@@ -48,7 +48,7 @@ class Compare:
     """A VOC devkit, COCO JSON or YOLO layout, or a word for a drawn set."""
 
     seed: int = 0
-    """Of the weights at the start, the order and the augmentation."""
+    """Of the initial weights, the order and the augmentation."""
 
     epochs: int | None = None
     """Passes over the training images: 16 for drawn sets, 50 for others, unless given."""
@@ -60,7 +60,7 @@ class Compare:
     """Long side of the images in pixels: 64 for drawn sets, 320 for others, unless given."""
 
     batch_size: int = 16
-    """Images a step."""
+    """Images per step."""
 
     missing: Missing = MISSING
 

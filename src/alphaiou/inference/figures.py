@@ -54,13 +54,13 @@ def iou_figure(ious: Mapping[str, Float64[np.ndarray, " detections"]]) -> Figure
     """
     figure = _figure(2.75, ious)
     left, right = figure.subplots(1, 2)
-    for (name, own), look in zip(ious.items(), looks(len(ious)), strict=True):
-        counts, edges = np.histogram(own, BINS)
+    for (name, one), look in zip(ious.items(), looks(len(ious)), strict=True):
+        counts, edges = np.histogram(one, BINS)
         left.stairs(counts, edges, baseline=None, label=name, linewidth=1.4, **look)
     panel_title(left, "a", "Detections by their IoU with the best object")
     left.set(xlim=(0.5, 1), xlabel="IoU", ylabel="detections, in steps of .02")
     left.set_ylim(bottom=0)
-    _draw_counts(right, [counts_above(own) for own in ious.values()])
+    _draw_counts(right, [counts_above(one) for one in ious.values()])
     for axes in (left, right):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     _legend(figure, ious)
@@ -81,11 +81,11 @@ def looks(count: int) -> list[dict[str, Any]]:
 def _draw_counts(axes: Axes, counts: Sequence[Mapping[float, int]]) -> None:
     """Bars side by side; with two sets, the change in percent above them."""
     places, width = np.arange(len(counts[0])), 0.8 / len(counts)
-    for number, (own, look) in enumerate(zip(counts, looks(len(counts)), strict=True)):
+    for number, (one, look) in enumerate(zip(counts, looks(len(counts)), strict=True)):
         shift = (number - (len(counts) - 1) / 2) * width
-        axes.bar(places + shift, list(own.values()), 0.92 * width, color=look["color"])
+        axes.bar(places + shift, list(one.values()), 0.92 * width, color=look["color"])
     if len(counts) == 2:
-        for place, before, after in zip(places, *(own.values() for own in counts), strict=True):
+        for place, before, after in zip(places, *(one.values() for one in counts), strict=True):
             text = f"{100 * (after - before) / before:+.0f}%" if before else "–"
             axes.annotate(
                 text,

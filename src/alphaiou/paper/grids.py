@@ -114,8 +114,8 @@ def table2(scale: Scale) -> Grid:
         deltas = replace(recipe, loss=LossSpec("l1"), box_gain=1.0)
         rows.append(Row("ℓ₁", deltas, published=published(LossSpec("l1"))))
     for loss in map(LossSpec.parse, ("biou", "eiou+focal")):
-        own = replace(recipe, loss=loss)
-        rows.append(Row(loss.display_name, own, published=published(loss)))
+        row = Row(loss.display_name, replace(recipe, loss=loss), published=published(loss))
+        rows.append(row)
     rows += plain_and_powered(("iou", "giou", "diou", "ciou"), recipe, published)
     title = "The losses of Faster R-CNN"
     return Grid("table2", title, tuple(rows), place="Table 2", differs=_table2_differs(recipe))
@@ -181,7 +181,7 @@ def distribution(scale: Scale) -> Grid:
     title = "How well detections fit their objects"
     meant = (
         "found .50: the share of the objects that are found with an IoU of at least .50, by the "
-        f"surest detection of each, if its score is at least {SURE:g}."
+        f"best-scoring detection of each, if its score is at least {SURE:g}."
     )
     return Grid(
         "distribution",
@@ -288,20 +288,20 @@ def _gain_rows(plain: Recipe, gains: Sequence[float]) -> tuple[Row, ...]:
     """A loss and its α version at several box gains, against the loss at the usual gain."""
     powered = replace(plain, loss=replace(plain.loss, alpha=POWER))
     baseline = row_at_gain(plain, 1.0).label
-    return tuple(row_at_gain(own, gain, baseline) for own in (plain, powered) for gain in gains)
+    return tuple(row_at_gain(one, gain, baseline) for one in (plain, powered) for gain in gains)
 
 
 def row_at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Row:
     """A row at a multiple of the usual box gain."""
     noise = f", η={recipe.noise:g}" if recipe.noise else ""
-    own = replace(recipe, box_gain=gain * recipe.box_gain)
-    label = f"{recipe.loss_name}{noise}, gain {gain_name(own)}"
+    scaled = replace(recipe, box_gain=gain * recipe.box_gain)
+    label = f"{recipe.loss_name}{noise}, gain {gain_name(scaled)}"
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
     is_published = gain == 1 and is_steady(recipe) and not noise
     return Row(
         label,
-        own,
+        scaled,
         baseline if label != baseline else None,
         _row(TABLE_1_VOC["yolov5s"], recipe.loss) if is_published else {},
     )

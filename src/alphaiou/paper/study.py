@@ -120,7 +120,7 @@ def _most(values: Sequence[Value]) -> Value:
 
 
 def _has_runs(grid: Grid, records: Mapping[str, RunRecord]) -> bool:
-    return any(own.runs for own in grid_runs(grid, records).values())
+    return any(row.runs for row in grid_runs(grid, records).values())
 
 
 def save_noisy_boxes(scale: Scale, out: Path) -> Iterator[Path]:

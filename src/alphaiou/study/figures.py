@@ -275,11 +275,11 @@ def distribution_chart(findings: Mapping[str, Findings]) -> Chart:
     """The IoU of detections with the objects that they find, as histograms.
 
     Args:
-        findings: Those of a detector by its label.
+        findings: The findings of a detector by the label of its row.
     """
     lines = {}
-    for label, own in findings.items():
-        shares = 100 * np.histogram(own.ious, BINS)[0] / max(own.objects, 1)
+    for label, one in findings.items():
+        shares = 100 * np.histogram(one.ious, BINS)[0] / max(one.objects, 1)
         points = [Point(x, y, y, y) for x, y in zip(BINS.tolist(), shares.tolist(), strict=False)]
         lines[label] = points
     panel = Panel("Objects, % of all, in steps of .025", "IoU", lines, kind="steps")

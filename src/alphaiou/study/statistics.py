@@ -113,16 +113,16 @@ def paired_change(
 
 
 def bootstrap_mean(values: Sequence[float]) -> Interval | None:
-    """95 % of the mean of some seeds by resampling them; None for fewer than two.
+    """The 95 % bootstrap interval of a mean over seeds; None for fewer than two.
 
     Examples:
         >>> bootstrap_mean([0.25, 0.5, 1.0])
         Interval(low=0.25, high=1.0)
     """
-    own = np.asarray(values, dtype=np.float64)
-    if len(own) < 2 or not np.isfinite(own).all():
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) < 2 or not np.isfinite(array).all():
         return None
-    return percentiles(own[resamples(len(own))].mean(1))
+    return percentiles(array[resamples(len(array))].mean(1))
 
 
 def resamples(count: int) -> Int64[np.ndarray, "samples count"]:

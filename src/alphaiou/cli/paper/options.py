@@ -41,7 +41,7 @@ class GridOptions:
     """Epochs of YOLOv5 with --quick and --data, 60 unless given."""
 
     only: tuple[str, ...] = ()
-    """Only the rows of these labels, or that have one of these words in theirs, such as η=0.3."""
+    """Only rows with these labels, or with one of these words in their label, such as η=0.3."""
 
 
 def scale_of(options: GridOptions) -> Scale:
@@ -90,7 +90,7 @@ def chosen_grids(names: Sequence[str], options: GridOptions) -> list[Grid]:
 
 def _some_rows(grid: Grid, words: Sequence[str]) -> Grid:
     labels = {row.label for row in grid.rows}
-    # A whole label means its own row, not also those whose labels begin with it.
+    # A whole label means that row alone, not also rows whose labels begin with it.
     kept = {
         label
         for label in labels

@@ -44,13 +44,13 @@ class PaperRun(GridOptions):
     """Folders with records of runs that need not be computed again."""
 
     keep: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Copy each record there as soon as its run is finished, to be committed."""
+    """Folder to copy each record to as soon as its run is finished, to be committed."""
 
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Runs at a time: on each GPU, one unless given; or on the processor, one a core."""
+    """Runs at a time: per GPU, where the default is one, or one per CPU core."""
 
     minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
-    """Begin no run that, by the pace of the others, would not end in this time."""
+    """Start no run that, by the pace of the others, would not end in this time."""
 
     missing: Missing = MISSING
 

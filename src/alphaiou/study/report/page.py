@@ -253,8 +253,8 @@ def _recipes(grid: Grid) -> str:
     """The settings that differ between the rows of a grid, and those that all share."""
     flat = {row.label: _flattened(asdict(row.recipe)) for row in grid.rows}
     keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))
-    varied = [key for key in keys if len({_text(own.get(key)) for own in flat.values()}) > 1]
-    rows = [[label, *(_text(own.get(key)) for key in varied)] for label, own in flat.items()]
+    varied = [key for key in keys if len({_text(row.get(key)) for row in flat.values()}) > 1]
+    rows = [[label, *(_text(row.get(key)) for key in varied)] for label, row in flat.items()]
     first = next(iter(flat.values()))
     common = {key: first.get(key) for key in keys if key not in (*varied, "seed")}
     seeds = ", ".join(map(str, grid.seeds))

@@ -97,10 +97,10 @@ def example_row(mark: str, by_loss: Mapping[str, Example], folder: Path) -> str:
     objects = [*_outlines(example.objects, "object"), *_names(example)]
     pictures = [_picture(example, [image, *objects], "ground truth", _classes(example), "")]
     again = tag("use", href=f"#{mark}")
-    for number, (name, own) in enumerate(by_loss.items()):
-        boxes = [*_outlines(own.objects, "object"), *_outlines(own.found, "found")]
+    for number, (name, one) in enumerate(by_loss.items()):
+        boxes = [*_outlines(one.objects, "object"), *_outlines(one.found, "found")]
         pictures.append(
-            _picture(example, [again, *boxes], name, _ious(own.found), series_class(number))
+            _picture(example, [again, *boxes], name, _ious(one.found), series_class(number))
         )
     return tag("div", *pictures, class_="example")
 
