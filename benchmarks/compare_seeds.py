@@ -3,7 +3,7 @@
     python benchmarks/compare_seeds.py
 
 Runs the default comparison with each of the seeds, on the processor and in ``runs/compare``, where
-what is finished is not computed again. Writes results/compare/seeds.json, which docs/compare.md
+what is finished is not computed again. Writes studies/compare/seeds.json, which docs/compare.md
 shows.
 """
 
@@ -37,7 +37,7 @@ def main() -> None:
         ]
         print(f"seed {seed}: mAP", *(f"{row['scores']['map']:.4f}" for row in rows[-2:]))
     record = {"record": "compare", **surroundings(torch.device("cpu"))}
-    print(f"wrote {write_record(record | {'rows': rows}, Path('results/compare/seeds.json'))}")
+    print(f"wrote {write_record(record | {'rows': rows}, Path('studies/compare/seeds.json'))}")
 
 
 if __name__ == "__main__":

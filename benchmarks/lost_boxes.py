@@ -1,6 +1,6 @@
 """How many boxes of the simulation arrive near their target and are thrown off it again.
 
-``PYTHONPATH=src python benchmarks/lost_boxes.py | tee results/lost-boxes.txt``
+``PYTHONPATH=src python benchmarks/lost_boxes.py | tee studies/lost-boxes.txt``
 """
 
 import torch

@@ -4,7 +4,7 @@
 
 The paper says which noise it draws and where a noisy box must lie, not how it gets there. It gives
 the mean IoU to the clean boxes, .833 / .710 / .613 at the rates .1 / .2 / .3, so each way can be
-tried. Writes results/noise/voc320.json, which docs/data.md shows.
+tried. Writes studies/noise/voc320.json, which docs/data.md shows.
 """
 
 import sys
@@ -90,7 +90,7 @@ def main(source: Path) -> None:
         for split, index in (("train", train), ("test", test))
     }
     record = surroundings(torch.device("cpu")) | {"data": "voc320", "splits": counts, "rows": rows}
-    print("wrote", write_record(record, Path("results/noise/voc320.json")))
+    print("wrote", write_record(record, Path("studies/noise/voc320.json")))
 
 
 def read_as(reading: Reading, index: DetectionIndex, rate: float) -> DetectionIndex:

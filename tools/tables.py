@@ -23,10 +23,10 @@ from tools.loss_tables import (
     precision_table,
 )
 from tools.noise_tables import noise_lines, reading_lines
-from tools.repeats import repeats_table
-from tools.run_tables import (
+from tools.runs import (
     detector_runs,
     headline_table,
+    repeats_table,
     runs_table,
     speeds_table,
 )

@@ -216,7 +216,7 @@ def test_the_paper_stands_beside_the_lines_that_there_are(tmp_path):
 def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):
     """Committed figures are those that the records give: none is missing, none is left over."""
     (tmp_path / "results").mkdir()
-    (tmp_path / "results/voc320").symlink_to(ROOT / "results/voc320")
+    (tmp_path / "studies/voc320/records").symlink_to(ROOT / "studies/voc320/records")
     assert main(tmp_path) == 0
     names = [
         {path.name for path in (root / "docs/images").glob("voc320_*")} for root in (tmp_path, ROOT)
@@ -225,7 +225,7 @@ def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):
 
 
 def test_changes_are_drawn_where_rows_are_compared_at_every_value():
-    shown = {name: own.shows for name, own in drawn(read_record(ROOT / "results/voc320")).items()}
+    shown = {name: own.shows for name, own in drawn(read_record(ROOT / "studies/voc320/records")).items()}
     assert shown["voc320_table3_noise"] == shown["voc320_length_epochs"] == "changes"
     assert shown["voc320_alpha_alpha"] == "changes"
     assert shown["voc320_gains_gain"] == "levels"

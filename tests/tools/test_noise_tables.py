@@ -5,7 +5,7 @@ import pytest
 from benchmarks.record import read_record
 from tools.noise_tables import noise_lines, reading_lines
 
-RECORD = Path(__file__).parents[2] / "results/noise/voc320.json"
+RECORD = Path(__file__).parents[2] / "studies/noise/voc320.json"
 
 
 def small_record():

@@ -284,7 +284,7 @@ def test_curves_have_a_line_a_row():
 
 
 def test_figures_are_drawn_of_the_detectors_that_have_curves(tmp_path, capsys):
-    folder = tmp_path / "results/voc320"
+    folder = tmp_path / "studies/voc320/records"
     folder.mkdir(parents=True)
     unwatched = run(("giou",), 0.2, voc320_detr()) | {"history": [{"epoch": 1, "box": 1.0}]}
     for one in (run(("iou",), 0.2), run(("iou",), 0.2, voc320_faster_rcnn()), unwatched):
@@ -297,7 +297,7 @@ def test_figures_are_drawn_of_the_detectors_that_have_curves(tmp_path, capsys):
 def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
     recipe = quick_scale(Path("voc320")).recipe()
     gains = [run(("iou",), 0.2, recipe, box_gain=gain) for gain in (0.025, 0.05, 0.1)]
-    folder = tmp_path / "results/voc320"
+    folder = tmp_path / "studies/voc320/records"
     folder.mkdir(parents=True)
     for one in gains:
         (folder / f"{one['name']}.json").write_text(json.dumps(one))

@@ -13,7 +13,7 @@ from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe, recipe_fr
 from alphaiou.training.recipes import RECIPES
 from alphaiou.training.setup import settle
 
-COMMITTED = Path(__file__).parents[2] / "results/voc320"
+COMMITTED = Path(__file__).parents[2] / "studies/voc320/records"
 FULL = Recipe(
     alpha_schedule=AlphaSchedule(1.0, 3.0, "cosine"),
     loss=LossSpec("ciou", 3.0, 1.0, modifiers=("inner", "wise_v3")),
