@@ -171,7 +171,7 @@ def main():
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     fast, calls = device.type == "cuda", arguments.calls
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit = True, 64  # as in a run
     precision = "bf16" if fast else "fp32"
     settings = {"image_size": arguments.side, "batch_size": arguments.batch}
     settings |= {"precision": precision, "data": replace(voc320_detr().data, train="train")}

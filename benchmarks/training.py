@@ -163,7 +163,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing new after this")
     parser.add_argument("--quick", action="store_true", help="the first variant alone")
     arguments = parser.parse_args()
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit = True, 64  # as in a run
     both, launched, eager = (
         StepOptions(True, True),
         StepOptions(True, False),

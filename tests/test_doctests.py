@@ -27,7 +27,7 @@ MODULES = sorted(
     for module in walk_packages(alphaiou.__path__, "alphaiou.")
     if not module.name.endswith("__main__")
 )
-# Triton's own dialect: importing it needs Triton, and it has no examples.
+# Importing these needs Triton, and they have no examples.
 KERNELS = "losses.kernels.triton", "detectors.ops.kernels.nms", "detectors.ops.kernels.assignment"
 for kernel in KERNELS:
     MODULES.remove(f"alphaiou.{kernel}")

@@ -250,3 +250,12 @@ def test_what_its_epoch_has_scored_is_not_scored_again(
     recipe = tiny_recipe(data, epochs=3, data={"test": "test"}, evaluate_every=1, select=select)
     record, _ = train(recipe, tmp_path)
     assert record["scores"]["map"] == pytest.approx(expected)
+
+
+def test_a_run_leaves_the_settings_of_the_process_alone(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    seen = []
+    report = Report(stepped=lambda *_: seen.append(torch.backends.cudnn.benchmark))
+    fit(tiny_recipe(data, epochs=1), tmp_path, execution=Execution(device="cpu"), report=report)
+    assert set(seen) == {False}, "on the CPU cuDNN has no algorithms to try"
+    assert torch.backends.cudnn.benchmark

@@ -304,3 +304,27 @@ def test_streamed_batches_train(dataset):
         options=StepOptions(),
     )
     assert trained(step).totals.losses.sum() > 0
+
+
+def test_settings_of_the_process_last_as_long_as_a_run(dataset, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    limit = torch._dynamo.config.recompile_limit
+    step = TrainingStep(
+        build_detector("yolov5n", 12),
+        StreamedBatches(dataset, recipe(), slots=64, processes=ALONE, device=CPU, workers=1),
+        recipe(),
+        steps_per_epoch=1,
+        processes=ALONE,
+        options=StepOptions(compile=True),
+    )
+
+    def settings():
+        return torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit
+
+    assert settings() == (True, limit)
+    with step.process_settings():
+        assert settings() == (False, 64)
+    assert settings() == (True, limit)
+    with pytest.raises(KeyError), step.process_settings():
+        raise KeyError
+    assert settings() == (True, limit)

@@ -76,10 +76,11 @@ def fit(
         if recipe.select == "best-on-test":
             run.notes.append(CHOSEN_ON_TEST)
             around.report.note(CHOSEN_ON_TEST)
-        first = _resume(run)
-        for epoch in range(first, recipe.epochs):
-            _epoch(run, epoch)
-        return _finish(run)
+        with run.step.process_settings():
+            first = _resume(run)
+            for epoch in range(first, recipe.epochs):
+                _epoch(run, epoch)
+            return _finish(run)
 
 
 def _resume(run: Run) -> int:

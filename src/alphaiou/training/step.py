@@ -7,6 +7,8 @@ takes longer than running them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -122,12 +124,23 @@ class TrainingStep:
             compile_parts(detector)
             # Its dozen passes over all numbers become one.
             self.optimiser.step = torch.compile(self.optimiser.step, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-        # Shapes never change, so it pays that cuDNN tries its algorithms.
-        torch.backends.cudnn.benchmark = device.type == "cuda"
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
         self.part_growth = torch.ones(len(detector.loss_names), device=device)
-        self.capture = options.capture and detector.capturable
+        self.compile, self.capture = options.compile, options.capture and detector.capturable
         self.graph: torch.cuda.CUDAGraph | None = None
+
+    @contextmanager
+    def process_settings(self) -> Iterator[None]:
+        """Settings of torch that the steps are computed under; a run restores them at its end."""
+        cudnn = torch.backends.cudnn
+        with ExitStack() as stack:
+            stack.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
+            # Shapes never change, so it pays that cuDNN tries its algorithms.
+            cudnn.benchmark = self.number.is_cuda
+            if self.compile:
+                # One process may train a detector with many losses, each a version of its own.
+                stack.enter_context(torch._dynamo.config.patch(recompile_limit=64))
+            yield
 
     def begin_epoch(self, epoch: int) -> None:
         """Be ready for the first step of an epoch, counted from 0."""
@@ -252,8 +265,6 @@ class TrainingStep:
 
 def compile_parts(detector: Detector) -> None:
     """Compile a detector's parts; one part's kernels serve all detectors that have the same."""
-    # One process may train a detector with many losses, each a version of its own.
-    torch._dynamo.config.recompile_limit = 64
     for name in detector.compiled_parts:
         part = detector.get_submodule(name)
         _hold_powers_in_tensors(part, next(detector.parameters()).device)

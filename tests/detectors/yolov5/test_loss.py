@@ -13,7 +13,7 @@ from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.loss import YOLOv5Loss
 from alphaiou.detectors.yolov5.network import ANCHORS, STRIDES
 from alphaiou.losses import Wise
-from alphaiou.losses.pair_loss import pair_by_pair
+from alphaiou.losses.pair_loss import PairLoss
 from alphaiou.losses.spec import LossSpec
 from tests.detectors import oracle
 from tests.detectors.yolov5.test_targets import as_tuples, random_targets
@@ -129,7 +129,7 @@ def running_mean(loss):
 
 def test_a_running_mean_is_of_the_pairs_alone():
     wise = Wise(momentum=0.25)
-    loss = pair_by_pair(AlphaIoULoss("diou", modifiers=(wise,)), box_format="cxcywh")
+    loss = PairLoss(AlphaIoULoss("diou", modifiers=(wise,)), box_format="cxcywh")
     pred, target = generic_pairs(12, seed=4)
     valid = torch.arange(12) % 3 == 0
     loss(pred, target, valid)

@@ -16,7 +16,7 @@ from alphaiou.detectors.ops.assignment import assign
 from alphaiou.detectors.yolov5.loss import unchanged
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.module import check_stateless
-from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
 
 Matches = Int[Tensor, "layers batch places"]
@@ -91,10 +91,10 @@ class DETRLoss(nn.Module):
             check_number(f"match_{part}_weight", self.match_weights[part], strict=False)
         check_number("no_object_weight", no_object_weight)
         self.no_object_weight, self.auxiliary = no_object_weight, auxiliary
-        self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
+        self.box_loss = PairLoss(box_loss, box_format="xyxy")
         match_loss = AlphaIoULoss("giou", 1.0) if match_loss is None else match_loss
         check_stateless("match_loss", match_loss)
-        self.match_loss = pair_by_pair(match_loss, box_format="xyxy")
+        self.match_loss = PairLoss(match_loss, box_format="xyxy")
         #: With several processes: their mean number of boxes, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 

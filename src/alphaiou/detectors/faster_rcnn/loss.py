@@ -11,7 +11,7 @@ from torch.nn.functional import smooth_l1_loss
 from alphaiou._shapes import Bool, Float
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.faster_rcnn.boxes import Weights, decode, encode
-from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
 
 #: Losses of deltas.
@@ -42,7 +42,7 @@ class RegressionLoss(nn.Module):
             check_choice("box_loss", box_loss, get_args(DeltaLoss))
             self.turn = TURN[box_loss]
         else:
-            self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
+            self.box_loss = PairLoss(box_loss, box_format="xyxy")
         usual = BOX_WEIGHT if self.turn is None else DELTA_WEIGHT
         self.weight, self.coder = usual if weight is None else weight, coder
         check_number("weight of the box loss", self.weight, strict=False)

@@ -13,7 +13,7 @@ from alphaiou._shapes import Float
 from alphaiou.boxes import box_iou, check_choice
 from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.targets import assign
-from alphaiou.losses.pair_loss import Boxes, BoxLoss, pair_by_pair
+from alphaiou.losses.pair_loss import Boxes, BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
 
 Objectness = Literal["iou", "similarity"]
@@ -64,7 +64,7 @@ class YOLOv5Loss(nn.Module):
         # In a tensor, so that what is compiled for some gains serves for others.
         gains = torch.tensor([box_gain, objectness_gain, class_gain * num_classes / 80])
         self.register_buffer("gains", gains, persistent=False)
-        self.box_loss = pair_by_pair(box_loss, box_format="cxcywh")
+        self.box_loss = PairLoss(box_loss, box_format="cxcywh")
         #: With several processes: their mean number of positives, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 

@@ -1,4 +1,4 @@
-"""A box loss as the frameworks get it."""
+"""Any box loss as one value per pair."""
 
 import pickle
 
@@ -7,7 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
-from alphaiou.integrations._patching import PairLoss
+from alphaiou.boxes import convert_boxes
+from alphaiou.losses.pair_loss import PairLoss
 from tests import oracle
 
 PRED = [[0.0, 0.0, 4.0, 2.0], [5.0, 5.0, 9.0, 9.0]]
@@ -93,5 +94,31 @@ def test_other_arguments_are_refused(loss, weight, error, message):
 
 
 def test_a_loss_that_reduces_is_refused():
-    with pytest.raises(ValueError, match=r"one value a pair: \(2,\).*got \(\)"):
+    with pytest.raises(ValueError, match=r"one value per pair: \(2,\).*got \(\)"):
         PairLoss(lambda pred, target: (pred - target).abs().mean())(boxes(PRED), boxes(TARGET))
+
+
+@pytest.mark.parametrize(
+    "loss", [AlphaIoULoss("giou"), lambda pred, target: (pred - target).sum(-1)]
+)
+def test_rows_without_a_pair_cost_nothing(loss):
+    pred, target = boxes(PRED).requires_grad_(), boxes(TARGET)
+    valid = torch.tensor([True, False])
+    values = PairLoss(loss, 2.0)(pred, target, valid)
+    assert_close(values[0], 2.0 * PairLoss(loss)(pred, target)[0])
+    assert values[1] == 0
+    (gradient,) = torch.autograd.grad(values.sum(), pred)
+    assert gradient[0].any()
+    assert not gradient[1].any()
+
+
+def test_boxes_in_another_format():
+    given = AlphaIoULoss("diou", 3.0)
+    pred, target = (convert_boxes(boxes(values), "xyxy", "cxcywh") for values in (PRED, TARGET))
+    expected = oracle.losses(PRED, TARGET, kind=oracle.diou, alpha=3.0)
+    assert_close(PairLoss(given, box_format="cxcywh")(pred, target), boxes(expected))
+
+
+def test_its_state_is_saved_under_the_names_of_the_weights_files():
+    names = PairLoss(AlphaIoULoss("iou", AlphaSchedule(1.0, 3.0), modifiers=("wise_v3",)))
+    assert [*names.state_dict()] == ["function.alpha", "function.stateful.0.mean_loss"]
