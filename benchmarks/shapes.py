@@ -1,6 +1,6 @@
 """The drawn data set: how fast it is laid out and drawn, and a sheet of it.
 
-python benchmarks/shapes.py [docs/images/shapes.png]
+python -m benchmarks.shapes [docs/images/shapes.png]
 """
 
 import sys
