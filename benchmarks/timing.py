@@ -129,7 +129,7 @@ def synchronise(device: torch.device) -> None:
 
 def device_seconds(call: Call, count: int) -> float:
     """Seconds between two CUDA events for each of ``count`` calls in a row."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     call()  # the queue is never empty when the first event is reached
     start.record()
     for _ in range(count):
@@ -141,7 +141,7 @@ def device_seconds(call: Call, count: int) -> float:
 
 def captured(call: Call) -> Call | None:
     """A replay of the call as a CUDA graph; None if it cannot be recorded."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(WARM_UP_CALLS):

@@ -1,4 +1,4 @@
-"""The list of commands: for each a frozen dataclass, from which tyro makes a parser, and a function."""
+"""The commands: each is a frozen dataclass, which tyro turns into a parser, and a function."""
 
 import difflib
 import sys
