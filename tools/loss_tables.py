@@ -20,18 +20,23 @@ BACKWARD = "forward+backward"
 _OFF_EVERYWHERE = ("value_off_all", "gradient_off_all")
 
 
-def losses_table(record: Record, *, clock: str = "wall", mode: str = BACKWARD) -> str:
+def losses_table(
+    record: Record, *, clock: str = "wall", mode: str = BACKWARD, kinds: Sequence[str] = ()
+) -> str:
     """Milliseconds of every contender, for the losses that others have too; fp32, α = 3.
 
     Args:
         record: What ``benchmarks.losses`` wrote.
         clock: ``wall``, from Python, or ``device``.
         mode: ``forward`` or ``forward+backward``.
+        kinds: The losses to show; by default all.
     """
     shown = [
         rows
         for rows in _by_cell(record).values()
-        if _is(rows, dtype="fp32", alpha=3.0, mode=mode) and any(not r["ours"] for r in rows)
+        if _is(rows, dtype="fp32", alpha=3.0, mode=mode)
+        and any(not r["ours"] for r in rows)
+        and (not kinds or rows[0]["kind"] in kinds)
     ]
     names = [n for n in CONTENDERS if any(_of(rows, n) for rows in shown)]
     head = ["loss", "pairs", *(CONTENDERS[n] for n in names), "× torchvision", "× best of others"]

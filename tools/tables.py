@@ -43,6 +43,8 @@ from tools.training_tables import (
     training_times_table,
 )
 
+README_COLUMNS = ("loss", "AP50", "AP75", "AP95", "mAP", "mAP75:95")
+
 
 def setup_line(record: Record) -> str:
     """Where and with what a record was taken, in one line."""
@@ -57,10 +59,20 @@ def setup_line(record: Record) -> str:
     return f"{'; '.join([place, versions, *day])}.{unfinished}"
 
 
+def headline_short(record: Record) -> str:
+    """The first losses and the main columns of ``headline``, for the README."""
+    lines = headline_table(record, detector="yolov5s", epochs=BUDGET).splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    columns = [cells[0].index(name) for name in README_COLUMNS]
+    end = next((row for row, (name, *_) in enumerate(cells) if name == "DIoU"), len(cells))
+    return "\n".join(f"| {' | '.join(line[c] for c in columns)} |" for line in cells[:end])
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "setup": setup_line,
     "losses": losses_table,
     "losses-device": partial(losses_table, clock="device"),
+    "losses-short": partial(losses_table, clock="device", kinds=("ciou",)),
     "losses-forward": partial(losses_table, mode="forward"),
     "kinds": kinds_table,
     "precision": precision_table,
@@ -74,6 +86,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare-seeds": seeds_table,
     "runs": partial(runs_table, detector="yolov5s", epochs=100),
     "headline": partial(headline_table, detector="yolov5s", epochs=BUDGET),
+    "headline-short": headline_short,
     "repeats": partial(repeats_table, detector="yolov5s", epochs=BUDGET),
     "runs-faster-rcnn": partial(detector_runs, detector=FASTER_RCNN),
     "runs-detr": partial(detector_runs, detector=DETR),
