@@ -1,6 +1,6 @@
 """A model of Ultralytics from random weights, with its own box loss and with ours, on voc320.
 
-``PYTHONPATH=src python benchmarks/ultralytics_voc320.py VOC320``
+    python benchmarks/ultralytics_voc320.py VOC320
 
 The losses train side by side, each in a process of its own that leaves a record in a folder. All
 settings are those of Ultralytics but for the ones that are options here; nothing is downloaded.

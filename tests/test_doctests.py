@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import alphaiou
+import tools
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,8 @@ PAGES = [
 ]
 MODULES = sorted(
     module.name
-    for module in walk_packages(alphaiou.__path__, "alphaiou.")
+    for package in (alphaiou, tools)
+    for module in walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith("__main__")
 )
 # Importing these needs Triton, and they have no examples.

@@ -307,6 +307,7 @@ def test_every_module_with_shapes_is_hooked():
             assert ".".join(module.parts) in hooked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "least"), [("calls", 80), ("data_calls", 12), ("detection_calls", 14)]
 )

@@ -50,6 +50,7 @@ def test_told_so_they_train_on_what_is_there(command, where, tmp_path):
     assert "train: 1 image left out (1 image-missing)" in json.loads(record.read_text())["notes"]
 
 
+@pytest.mark.slow
 def test_a_grid_refuses_what_it_is_told_to(tmp_path, capsys):
     """One image of forty, which is few enough unless told: so that nothing need be trained."""
     data = write_shapes(tmp_path / "set", train=40)

@@ -43,6 +43,7 @@ def test_tables_are_written_and_the_same_again(drawn, tmp_path, how, ending):
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
+@pytest.mark.slow
 def test_plots_and_report_are_written(drawn, tmp_path, capsys):
     assert run_paper_plots(PaperPlots(("table1",), (drawn,), out=tmp_path / "plots")) == 0
     assert (tmp_path / "plots/table1-curves.svg").is_file()

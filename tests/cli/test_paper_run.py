@@ -72,6 +72,7 @@ def test_errors_in_one_line(wrong, code, message, tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
     options = ["--quick", "--data", str(no_boxes), "--device", "cpu", "--out", str(tmp_path)]
     rows = ["--only", "IoU, gain ×1", "α-IoU (α=3), gain ×3"]
@@ -104,6 +105,7 @@ def test_rows_can_be_chosen(capsys):
     assert [row.baseline for row in grid.rows] == [None, None]
 
 
+@pytest.mark.slow
 def test_noisy_boxes_are_drawn_without_a_run(tmp_path, capsys):
     assert main(["paper", "run", "noisy-boxes", "--quick", "--out", str(tmp_path)]) == 0
     assert (tmp_path / "noisy-boxes-shapes-discs-64.png").read_bytes()[1:4] == b"PNG"

@@ -194,6 +194,7 @@ def test_compile_of_modifiers_and_weights(chain):
     check_compiled(loss, *pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ciou", "siou"])
 def test_compile_with_inductor(kind):
     pairs = generic_pairs(16, seed=16, dtype=torch.float32)

@@ -131,6 +131,7 @@ def test_the_points_of_a_line_have_the_same_seeds():
     ], "no seed is in all of them"
 
 
+@pytest.mark.slow
 def test_plots_are_the_same_bytes_each_time(folder, tmp_path):
     records = load_records([folder])
     names = {"table1": {"curves", "ious"}, "gains": {"curves", "gain"}}

@@ -77,6 +77,7 @@ def trained(step, *, epoch=0):
     return step
 
 
+@pytest.mark.slow
 @every
 def test_a_state_is_all_that_the_next_step_depends_on(name, cache):
     one, other = trained(make_step(name, cache)), make_step(name, cache)
@@ -90,6 +91,7 @@ def test_a_state_is_all_that_the_next_step_depends_on(name, cache):
     assert int(one.totals.failed_step) == -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "epochs"), [("faster_rcnn", 3), ("detr", 20)])
 def test_the_loss_falls(name, epochs, cache):
     changes = {"epochs": epochs, "optimisation": {"ema_decay": 0.0}}

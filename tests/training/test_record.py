@@ -69,6 +69,7 @@ def test_a_record_that_cannot_be_written(tmp_path):
         write_record({}, tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_the_memory_of_this_process_is_counted():
     before = peak_memory(torch.device("cpu"))
     kept = torch.ones(before // 4 + 50_000_000)  # 200 MB more than ever before

@@ -199,6 +199,7 @@ def test_a_scheduled_alpha_stays_the_callers_where_parts_are_compiled():
     assert detector.loss.box_loss.function.alpha is loss.alpha
 
 
+@pytest.mark.slow
 def test_a_loss_without_a_kernel_is_compiled_for_its_power(monkeypatch):
     losses = [AlphaIoULoss("iou", alpha, modifiers=("wise",)) for alpha in (1.0, 3.0)]
     assert losses_of_compiled_parts(losses, monkeypatch)[1] == 2

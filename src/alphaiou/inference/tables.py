@@ -1,4 +1,4 @@
-"""Scores as tables: numbers as text, Markdown, side by side with the improvement over the first."""
+"""Tables of scores, in Markdown and for the terminal, with improvements over the first row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alphaiou.metrics import ComparisonRow, Scores
-from benchmarks.record import Record
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,36 +18,8 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], *, left: int) 
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rules, *lines))
 
 
-def figures(value: float) -> str:
-    """A positive number with three figures, without powers of ten."""
-    decimals = next((d for d, limit in enumerate((100, 10, 1, 0.1, 0.01)) if value >= limit), 5)
-    return f"{value:,.{decimals}f}"
-
-
-def times(value: float | None) -> str:
-    """A ratio, such as 8.7×."""
-    if value is None:
-        return "–"
-    return f"{value:.{2 if value < 1 else 1 if value < 20 else 0}f}×"
-
-
-def share(value: float | None) -> str:
-    """A share in percent."""
-    return "–" if value is None else f"{value:.0%}"
-
-
-def small_number(value: float | None) -> str:
-    """A number far below 1."""
-    return "–" if value is None else f"{value:.0e}" if value else "0"
-
-
-def plain_number(value: float) -> str:
-    """A positive number: with its digits up to a million, as a power of ten above."""
-    return f"{value:.1e}" if value >= 1e6 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def column_title(name: str) -> str:
-    """A column as the paper heads it.
+    """The heading of a column, as in the paper.
 
     Examples:
         >>> [column_title(name) for name in ("ap50", "map75_95", "map_small", "ar100", "found90")]
@@ -64,7 +35,7 @@ def column_title(name: str) -> str:
 
 
 def cell(value: float, *, improvement: bool = False) -> str:
-    """A score in percent; an improvement with its sign, from 100% on without decimals.
+    """Format a score in percent; an improvement with its sign, and without decimals from 100 %.
 
     Examples:
         >>> cell(0.5274), cell(0.0165, improvement=True), cell(9.5, improvement=True)
@@ -120,16 +91,6 @@ def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first
     for key in next(iter(columns.values())):
         table.add_row(key, *(cell(column[key]) for column in columns.values()))
     return table
-
-
-def evaluation_table(record: Record) -> str:
-    """Seconds to score a set, a line a rule: the record of ``benchmarks/evaluation.py``."""
-    shown = ("seconds", "collect_seconds", "compute_seconds")
-    lines = [
-        [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]
-        for row in record["rows"]
-    ]
-    return markdown(["what", "in all", "collecting", "computing"], lines, left=1)
 
 
 def _cells(row: ComparisonRow) -> list[str]:

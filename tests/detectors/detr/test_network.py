@@ -229,6 +229,7 @@ def test_no_shape_depends_on_the_data():
         total.backward()
 
 
+@pytest.mark.slow
 def test_four_images_are_learnt_by_heart():
     torch.manual_seed(0)
     index = shapes_index("train", size=64, length=4, level="plain")

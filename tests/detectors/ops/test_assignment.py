@@ -129,6 +129,7 @@ def test_is_an_operator_that_can_be_compiled():
     assert compiled(cost, counts).equal(assign(cost, counts))
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_in_the_interpreter():
     check_in_the_interpreter(__file__, "kernel", len(COSTS) + 6)

@@ -78,6 +78,7 @@ def test_can_be_compiled():
     assert compiled(*problem, 0.5).equal(keep_best(*problem, 0.5))
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_the_kernel_in_the_interpreter():
     check_in_the_interpreter(__file__, "kernel or numbers", len(CASES) + 1)

@@ -238,6 +238,7 @@ def test_the_layout(processors):
             assert parts * blocks == 256
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_kernels_in_the_interpreter():
     check_in_the_interpreter(__file__, "the_kernel", 29)

@@ -83,6 +83,7 @@ def test_the_operators_are_sound():
     torch.library.opcheck(operator, (features.requires_grad_(), places))
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_kernels_in_the_interpreter():
     check_in_the_interpreter(__file__, "the_kernel", 8)

@@ -1,6 +1,6 @@
-"""How many boxes of the simulation arrive near their target and are thrown off it again.
+"""How many boxes of the simulation come near their target and are thrown off it again.
 
-``PYTHONPATH=src python benchmarks/lost_boxes.py | tee studies/lost-boxes.txt``
+python -m studies.simulate.lost_boxes | tee studies/simulate/lost-boxes.txt
 """
 
 import torch

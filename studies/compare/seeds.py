@@ -1,10 +1,9 @@
-"""What ``alphaiou compare`` finds with one seed and another.
+"""The default comparison of ``alphaiou compare`` with five seeds.
 
-    python benchmarks/compare_seeds.py
+    python -m studies.compare.seeds
 
-Runs the default comparison with each of the seeds, on the processor and in ``runs/compare``, where
-what is finished is not computed again. Writes studies/compare/seeds.json, which docs/compare.md
-shows.
+Runs on the CPU in ``runs/compare``, where finished runs are reused. Writes ``seeds.json`` beside
+this file, which docs/compare.md shows.
 """
 
 from dataclasses import replace
@@ -15,7 +14,7 @@ import torch
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.compare import CompareSettings, compare_recipes, run_comparison
 from alphaiou.training.loop import Execution
-from benchmarks.record import surroundings, write_record
+from benchmarks.record import conditions, write_record
 
 LOSSES = ("iou", "iou:3")
 SEEDS = range(5)
@@ -36,8 +35,8 @@ def main() -> None:
             for loss, run in zip(LOSSES, runs, strict=True)
         ]
         print(f"seed {seed}: mAP", *(f"{row['scores']['map']:.4f}" for row in rows[-2:]))
-    record = {"record": "compare", **surroundings(torch.device("cpu"))}
-    print(f"wrote {write_record(record | {'rows': rows}, Path('studies/compare/seeds.json'))}")
+    record = {"record": "compare", **conditions(torch.device("cpu")), "rows": rows}
+    print(f"wrote {write_record(record, Path(__file__).with_suffix('.json'))}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """How the paper's boundary condition on noisy boxes may be read, and what each reading gives.
 
-    python benchmarks/noise_readings.py PATH/TO/voc320
+    python -m studies.noise.readings PATH/TO/voc320
 
 The paper says which noise it draws and where a noisy box must lie, not how it gets there. It gives
-the mean IoU to the clean boxes, .833 / .710 / .613 at the rates .1 / .2 / .3, so each way can be
-tried. Writes studies/noise/voc320.json, which docs/data.md shows.
+the mean IoU to the clean boxes, .833 / .710 / .613 at the rates .1 / .2 / .3, so every reading can
+be compared with it. Writes ``voc320.json`` beside this file, which docs/data.md shows.
 """
 
 import sys
@@ -18,7 +18,7 @@ import torch
 from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.noise import PAPER_IOU, CleanIoU, clean_iou, perturb_index
-from benchmarks.record import surroundings, write_record
+from benchmarks.record import conditions, write_record
 
 ADOPTED = "size cut to the image, then centre moved inside"
 Boxes = np.ndarray  # centre and sides, in shares of the image
@@ -89,8 +89,8 @@ def main(source: Path) -> None:
         split: {"images": len(index), "boxes": index.num_boxes}
         for split, index in (("train", train), ("test", test))
     }
-    record = surroundings(torch.device("cpu")) | {"data": "voc320", "splits": counts, "rows": rows}
-    print("wrote", write_record(record, Path("studies/noise/voc320.json")))
+    record = conditions(torch.device("cpu")) | {"data": "voc320", "splits": counts, "rows": rows}
+    print("wrote", write_record(record, Path(__file__).with_name("voc320.json")))
 
 
 def read_as(reading: Reading, index: DetectionIndex, rate: float) -> DetectionIndex:
