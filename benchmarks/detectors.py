@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from training import CLASSES, graphed, kernels, made_cache, make_step, milliseconds
 
+from alphaiou._environment import device_name, versions
 from alphaiou.detectors.detr.network import detr as build_detr
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
-from alphaiou.training.record import device_name, versions
 from alphaiou.training.step import StepOptions
 
 

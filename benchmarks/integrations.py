@@ -28,7 +28,7 @@ from torch.nn.functional import interpolate
 from torchvision.ops import generalized_box_iou_loss
 
 from alphaiou import convert_boxes, load_dataset
-from alphaiou.training.record import device_name, versions
+from alphaiou._environment import device_name, versions
 
 os.environ |= {
     "YOLO_CONFIG_DIR": tempfile.mkdtemp(),

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from training import graphed, milliseconds
 
+from alphaiou._environment import device_name, versions
 from alphaiou.detectors.ops.kernels import norm_silu as norm_silu_kernel
 from alphaiou.detectors.ops.norm_silu import norm_silu
-from alphaiou.training.record import device_name, versions
 
 SIDES = (160, 80, 80, 40, 40, 20, 20, 10, 10)
 CHANNELS = (32, 64, 32, 128, 64, 256, 128, 512, 256)

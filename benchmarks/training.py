@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from alphaiou._environment import device_name, versions
 from alphaiou.data.pipeline.cache import ImageCache
 from alphaiou.detectors import build_detector
 from alphaiou.losses import AlphaIoULoss
@@ -22,7 +23,6 @@ from alphaiou.training.batches import CachedBatches
 from alphaiou.training.optimiser import StepRates
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.record import device_name, versions
 from alphaiou.training.step import StepOptions, TrainingStep
 
 IMAGES, MOST, CLASSES = 11_538, 42, 20

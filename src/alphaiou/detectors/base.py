@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,10 @@ from torch import Tensor, nn
 from alphaiou._shapes import Bool, Float, Int, Shaped
 from alphaiou.detectors.ops.nms import keep_best
 
+#: The arithmetic of a network; auto is bf16 on a GPU, fp32 elsewhere.
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+#: The types that autocast computes in; none for fp32.
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: The value of pixels beside a picture that is smaller than its batch, of 255.
 PADDING = 114
 

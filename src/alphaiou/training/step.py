@@ -18,6 +18,7 @@ from torch.func import functional_call
 from alphaiou._shapes import Float, Int
 from alphaiou.batch import Batch
 from alphaiou.detectors import Detector, TargetBatch
+from alphaiou.detectors.base import AUTOCAST
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.functional import check_alphas
 from alphaiou.losses.kernels.fused import kernel_of
@@ -33,7 +34,6 @@ from alphaiou.training.optimiser import (
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: fp16 gradients are computed at this scale at first, half of it after every overflow.
 FIRST_SCALE = 2.0**12
 WARM_UP_STEPS = 3
