@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
-from alphaiou.inference.tables import evaluation_table, figures, markdown
+from alphaiou.inference.tables import figures, markdown
 from alphaiou.paper.scales import BUDGET
 from alphaiou.study.report.comparison import seeds_table
 from benchmarks.record import Record
@@ -52,6 +52,16 @@ def setup_line(record: Record) -> str:
     unfinished = "" if record.get("complete", True) else " The run was stopped before its end."
     day = [record["date"][:10]] if "date" in record else []
     return f"{'; '.join([place, versions, *day])}.{unfinished}"
+
+
+def evaluation_table(record: Record) -> str:
+    """Seconds to score a set, one line per rule: the record of ``benchmarks/evaluation.py``."""
+    shown = ("seconds", "collect_seconds", "compute_seconds")
+    lines = [
+        [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]
+        for row in record["rows"]
+    ]
+    return markdown(["what", "in all", "collecting", "computing"], lines, left=1)
 
 
 TABLES: dict[str, Callable[[Record], str]] = {

@@ -22,7 +22,6 @@ from alphaiou.inference.detection_files import (
 from alphaiou.inference.tables import (
     class_table,
     comparison_markdown,
-    evaluation_table,
     number_table,
 )
 from alphaiou.metrics import comparison_rows, score
@@ -252,8 +251,6 @@ def test_tables(write):
     ]
     assert class_table(scores, "title").row_count == 3
     assert number_table(scores, "title").row_count == len(scores["base"].as_dict())
-    record = {"rows": [{"what": "ours", "seconds": 0.25, "collect_seconds": 0.1}]}
-    assert evaluation_table(record).endswith("| ours | 0.25 s | 0.1 s | – |")
 
 
 DATA = Path(__file__).parents[3] / "shared/data/voc320/annotations/test.json"

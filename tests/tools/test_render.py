@@ -187,3 +187,8 @@ def test_tables_of_the_simulation(tmp_path):
         "| IoU | 0.125 | 0.125 | 0.500 | 0.125 |",
         "| α-CIoU (α=3, α₂=1) | 1.000 | 1.000 | 0.750 | 1.000 |",
     ]
+
+
+def test_seconds_that_a_row_lacks_are_a_dash():
+    record = {"rows": [{"what": "ours", "seconds": 0.25, "collect_seconds": 0.1}]}
+    assert tables.evaluation_table(record).endswith("| ours | 0.25 s | 0.1 s | – |")

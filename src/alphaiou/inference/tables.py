@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alphaiou.metrics import ComparisonRow, Scores
-from benchmarks.record import Record
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -120,16 +119,6 @@ def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first
     for key in next(iter(columns.values())):
         table.add_row(key, *(cell(column[key]) for column in columns.values()))
     return table
-
-
-def evaluation_table(record: Record) -> str:
-    """Seconds to score a set, a line a rule: the record of ``benchmarks/evaluation.py``."""
-    shown = ("seconds", "collect_seconds", "compute_seconds")
-    lines = [
-        [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]
-        for row in record["rows"]
-    ]
-    return markdown(["what", "in all", "collecting", "computing"], lines, left=1)
 
 
 def _cells(row: ComparisonRow) -> list[str]:
