@@ -13,7 +13,6 @@ from alphaiou import AlphaIoULoss
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.data.shapes.dataset import shapes_dataset
-from alphaiou.detectors import TargetBatch
 from alphaiou.detectors.faster_rcnn.backbone import WeightsError
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
 from alphaiou.detectors.registry import detector_from
@@ -116,9 +115,8 @@ def test_the_gradient_is_that_of_plain_autograd(name, cache):
     torch.manual_seed(1)
     step._accumulate([batch])
     step.detector.zero_grad()
-    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
     torch.manual_seed(1)
-    sum(step.detector(batch.images, targets).values()).backward()
+    sum(step.detector(batch.images, batch.targets).values()).backward()
     for mine, parameter in zip(
         step.parameters.like(step.gradient), step.parameters.views, strict=True
     ):

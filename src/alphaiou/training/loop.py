@@ -198,7 +198,7 @@ def _check_finite(run: Run, epoch: int) -> None:
     tensors = {
         f"{number}.{name}": tensor
         for number, piece in enumerate(pieces)
-        for name, tensor in vars(piece).items()
+        for name, tensor in piece.tensors().items()
     }
     write_tensors(Checkpoint(tensors, {"epoch": epoch + 1, "step": place + 1}), path)
     last = run.folder / LAST

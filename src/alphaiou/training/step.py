@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from alphaiou._shapes import Float, Int
-from alphaiou.batch import Batch
-from alphaiou.detectors import Detector, TargetBatch
+from alphaiou.batch import Batch, Targets
+from alphaiou.detectors import Detector
 from alphaiou.detectors.base import AUTOCAST
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.functional import check_alphas
@@ -190,10 +190,11 @@ class TrainingStep:
 
     def _fill(self, pieces: list[Batch]) -> None:
         for static, piece in zip(self.static or [], pieces, strict=True):
-            for name in ("images", "boxes", "labels", "image_of_box", "valid", "lost"):
-                getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
+            drawn = piece.tensors()
+            for name, tensor in static.tensors().items():
+                tensor.copy_(drawn[name], non_blocking=True)
 
-    def losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
+    def losses(self, images: Tensor, targets: Targets) -> Float[Tensor, " parts"]:
         """What some images add to the parts of the loss of their batch."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
         # Casts that outlive the step would go stale in a recorded one.
@@ -229,8 +230,7 @@ class TrainingStep:
         totals = []
         self.weights.refresh()
         for place, piece in enumerate(pieces):
-            targets = TargetBatch(piece.image_of_box, piece.labels, piece.boxes, piece.valid)
-            parts = self.losses(piece.images, targets)
+            parts = self.losses(piece.images, piece.targets)
             found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
             joined = self.weights.joined(found)
             self.gradient.copy_(joined) if place == 0 else self.gradient.add_(joined)
