@@ -24,9 +24,10 @@ import torch
 import yaml
 
 from alphaiou import load_dataset
+from alphaiou._environment import device_name, versions
 from alphaiou.data.convert import convert_splits
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.record import device_name, throughput, versions
+from alphaiou.training.record import throughput
 
 OWN = "own"
 RECORDS = Path(__file__).with_suffix("")

@@ -154,7 +154,7 @@ def data_calls():
         sample = sample_augmentation(3, len(kept), 64, settings, "cpu")
         batch = augment(kept, torch.arange(3), sample, settings, 50)
         cache.letterbox_batch(kept, torch.arange(2))
-        return cache.to_original(batch.boxes, torch.ones(1, 2))
+        return cache.to_original(batch.targets.boxes, torch.ones(1, 2))
 
     noisy = partial(noise.perturb_boxes, generator=torch.Generator(), image_size=(64.0, 64.0))
     boxes = dataset.target(0)["boxes"]

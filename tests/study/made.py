@@ -8,7 +8,7 @@ from PIL import Image
 
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.detections import Box, Example, Findings
-from alphaiou.study.grid import Row, Grid
+from alphaiou.study.grid import Grid, Row
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
 from alphaiou.training.recipes import quick
 
@@ -55,9 +55,7 @@ def made_level(recipe: Recipe) -> float:
     return float(0.5 + shape - 0.4 * recipe.noise + luck)
 
 
-def cell(
-    loss: str, baseline: str | None = None, label: str = "", published=None, **changes
-) -> Row:
+def cell(loss: str, baseline: str | None = None, label: str = "", published=None, **changes) -> Row:
     spec = LossSpec.parse(loss)
     recipe = replace(RECIPE, loss=spec, **changes)
     return Row(label or spec.display_name, recipe, baseline, published or {})

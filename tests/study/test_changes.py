@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.run_figures import main
 
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
@@ -20,7 +21,6 @@ from alphaiou.study.series import Point, change_sweeps, changes_along, published
 from benchmarks.record import read_record
 from tests.study.made import alpha_grid, cell, gain_grid, records_of, table1
 from tools.findings import drawn
-from tools.run_figures import main
 
 ROOT = Path(__file__).parents[2]
 PRINTED = {0.1: (0.20, 0.22), 0.2: (0.10, 0.12), 0.3: (0.04, 0.05)}
@@ -71,9 +71,7 @@ def test_what_the_paper_prints_stands_beside_it():
     assert published_along(rows, sweep, "map") == {}
     names = [text.get_text() for text in change_figure(rows, sweep).legends[0].get_texts()]
     assert names == ["α-IoU (α=3)", IN_THE_PAPER]
-    bare = {
-        label: replace(own, row=replace(own.row, published={})) for label, own in rows.items()
-    }
+    bare = {label: replace(own, row=replace(own.row, published={})) for label, own in rows.items()}
     (legend,) = change_figure(bare, sweep).legends
     assert [text.get_text() for text in legend.get_texts()] == ["α-IoU (α=3)"]
 
@@ -225,7 +223,9 @@ def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):
 
 
 def test_changes_are_drawn_where_rows_are_compared_at_every_value():
-    shown = {name: own.shows for name, own in drawn(read_record(ROOT / "studies/voc320/records")).items()}
+    shown = {
+        name: own.shows for name, own in drawn(read_record(ROOT / "studies/voc320/records")).items()
+    }
     assert shown["voc320_table3_noise"] == shown["voc320_length_epochs"] == "changes"
     assert shown["voc320_alpha_alpha"] == "changes"
     assert shown["voc320_gains_gain"] == "levels"

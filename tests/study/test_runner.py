@@ -16,7 +16,7 @@ from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study import runner
-from alphaiou.study.grid import Row, Grid
+from alphaiou.study.grid import Grid, Row
 from alphaiou.study.pool import Seat, WorkerPool, seats_for, take_turns
 from alphaiou.study.runner import Clock, GridReport, GridResult, planned_runs, run_grid
 from alphaiou.training.loop import Execution, Report, fit

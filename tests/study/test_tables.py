@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from studies.voc320.best import best_against_best
+from studies.voc320.cost import cost_sentences
 
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import relative_improvement
@@ -37,8 +39,6 @@ from alphaiou.study.tables import (
 )
 from alphaiou.training.recipe import Recipe, recipe_hash
 from alphaiou.training.recipes import voc320
-from studies.voc320.best import best_against_best
-from studies.voc320.cost import cost_sentences
 from tests.study.made import (
     RECIPE,
     cell,

@@ -8,10 +8,11 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, Terms
+from alphaiou.batch import Targets
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.data.shapes.dataset import shapes_dataset
-from alphaiou.detectors import TargetBatch, build_detector
+from alphaiou.detectors import build_detector
 from alphaiou.training.batches import CachedBatches, StreamedBatches, epoch_order
 from alphaiou.training.optimiser import CastWeights
 from alphaiou.training.processes import Processes
@@ -98,8 +99,7 @@ def test_the_gradient_is_that_of_plain_autograd(cache):
     (batch,) = step.batches.draw(torch.tensor(0))
     step._accumulate([batch])
     step.detector.zero_grad()
-    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
-    sum(step.detector(batch.images, targets).values()).backward()
+    sum(step.detector(batch.images, batch.targets).values()).backward()
     for mine, parameter in zip(
         step.parameters.like(step.gradient), step.parameters.views, strict=True
     ):
@@ -115,7 +115,7 @@ def test_pieces_of_a_batch_add_up(cache):
         drawn.append(step.batches.draw(torch.tensor(0)))
     (batch,), pieces = drawn
     assert torch.equal(batch.images, torch.cat([piece.images for piece in pieces]))
-    assert batch.valid.sum() == sum(piece.valid.sum() for piece in pieces)
+    assert batch.targets.valid.sum() == sum(piece.targets.valid.sum() for piece in pieces)
     halves._accumulate(pieces)
     both = halves.gradient.clone()
     alone = []
@@ -164,7 +164,7 @@ def losses_of_compiled_parts(losses, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(2, 3, SIDE, SIDE, generator=generator)
-    targets = TargetBatch(
+    targets = Targets(
         torch.tensor([0, 1]),
         torch.tensor([3, 5]),
         torch.tensor([[0.2, 0.2, 0.6, 0.5], [0.4, 0.3, 0.6, 0.9]]) * SIDE,
@@ -289,8 +289,8 @@ def test_streamed_batches_have_the_images_of_cached_ones(cache, dataset):
         for place in range(cached.steps):
             (one,), (other,) = (b.draw(torch.tensor(place)) for b in (cached, streamed))
             assert torch.equal(one.images, other.images)
-            assert torch.equal(one.boxes, other.boxes)
-            assert torch.equal(one.labels, other.labels)
+            assert torch.equal(one.targets.boxes, other.targets.boxes)
+            assert torch.equal(one.targets.labels, other.targets.labels)
 
 
 def test_streamed_batches_train(dataset):

@@ -72,10 +72,10 @@ def run_compare(command: Compare) -> int:
     """Train under every loss, then print the table and write the report."""
     from rich.console import Console
 
+    from alphaiou._environment import device_kind
     from alphaiou.study.compare import run_comparison, unfinished
     from alphaiou.study.report.comparison import write_report
     from alphaiou.training.loop import Execution
-    from alphaiou.training.processes import device_kind
 
     execution = Execution(device=command.device, missing=check_missing(command.missing))
     recipes = _recipes(command)

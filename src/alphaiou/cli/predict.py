@@ -65,8 +65,8 @@ def run_predict(command: Predict) -> int:
 
     from rich.console import Console
 
+    from alphaiou._files import write_file
     from alphaiou.cli import UsageError
-    from alphaiou.data.formats.writing import write_file
     from alphaiou.inference.predictor import as_coco, find_images
     from alphaiou.inference.weights import load_weights
 
@@ -96,10 +96,10 @@ def _predict(
 ) -> list[PredictedImage]:
     from rich.progress import track
 
+    from alphaiou._environment import device_kind
     from alphaiou.data.formats.writing import flat_names
     from alphaiou.inference.drawing import draw_detections, save_drawing
     from alphaiou.inference.predictor import predict_images
-    from alphaiou.training.processes import device_kind
 
     images = []
     names = flat_names(path.as_posix() for path in paths)

@@ -49,9 +49,9 @@ def run_train(command: Train) -> int:
 def _recipe(command: Train) -> Recipe:
     from dataclasses import replace
 
+    from alphaiou._environment import device_kind
     from alphaiou.cli import UsageError
     from alphaiou.errors import AlphaIoUError
-    from alphaiou.training.processes import device_kind
     from alphaiou.training.setup import settle
 
     recipe = command.recipe
@@ -93,10 +93,10 @@ def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs to
 
 
 def _execution(command: Train) -> Execution:
+    from alphaiou._environment import device_kind
     from alphaiou.cli import UsageError
     from alphaiou.cli.missing import check_missing
     from alphaiou.training.loop import Execution
-    from alphaiou.training.processes import device_kind
     from alphaiou.training.step import StepOptions
 
     for name in ("devices", "nodes"):

@@ -1,11 +1,11 @@
 """Detectors that train with any box loss, under torchvision's contract."""
 
+from alphaiou.batch import Targets
 from alphaiou.detectors.base import (
     Detections,
     Detector,
     PostProcess,
     Target,
-    TargetBatch,
     batch_targets,
 )
 from alphaiou.detectors.registry import DETECTORS, build_detector
@@ -17,7 +17,7 @@ __all__ = [
     "Detector",
     "PostProcess",
     "Target",
-    "TargetBatch",
+    "Targets",
     "YOLOv5",
     "batch_targets",
     "build_detector",

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from alphaiou._shapes import Bool, Float, Int, Shaped
+from alphaiou._shapes import Float, Int, Shaped
+from alphaiou.batch import FILL, Targets
 from alphaiou.detectors.ops.nms import keep_best
 
-#: The value of pixels beside a picture that is smaller than its batch, of 255.
-PADDING = 114
+#: The arithmetic of a network; auto is bf16 on a GPU, fp32 elsewhere.
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+#: The types that autocast computes in; none for fp32.
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 Target = dict[str, Tensor]
 Detections = dict[str, Tensor]
 Images = Sequence[Shaped[Tensor, "3 _height _width"]] | Shaped[Tensor, "batch 3 height width"]
-
-
-class TargetBatch(NamedTuple):
-    """The boxes of a batch of images in a number of slots that does not depend on the data.
-
-    Attributes:
-        images: Which image of the batch each is in.
-        labels: The class of each, from 0.
-        boxes: ``xyxy`` in pixels of the batched images.
-        valid: Whether the slot holds a box; what the others hold does not matter.
-    """
-
-    images: Int[Tensor, " slots"]
-    labels: Int[Tensor, " slots"]
-    boxes: Float[Tensor, "slots 4"]
-    valid: Bool[Tensor, " slots"]
 
 
 class Detector(nn.Module):
@@ -42,7 +29,7 @@ class Detector(nn.Module):
     ``detector(images, targets)`` in training gives losses, to be summed, in the order of
     ``loss_names``; ``detector(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
     image), ``scores`` and ``labels`` of each image, best first. In training at fixed shapes, with
-    a batch of bytes and a ``TargetBatch``, nothing waits for the host.
+    a batch of bytes and a ``Targets``, nothing waits for the host.
     """
 
     #: The parts of the loss.
@@ -74,7 +61,7 @@ class Detector(nn.Module):
         self.postprocess = replace(self.postprocess, score_threshold=score)
 
 
-def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> TargetBatch:
+def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Targets:
     """The targets of some images in one batch.
 
     Args:
@@ -95,8 +82,8 @@ def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Tar
     labels = torch.cat([target["labels"] for target in targets])
     images = torch.arange(len(targets)).repeat_interleave(torch.tensor(counts)).to(labels.device)
     spare = slots - total
-    return TargetBatch(
-        images=nn.functional.pad(images, (0, spare)),
+    return Targets(
+        image_of_box=nn.functional.pad(images, (0, spare)),
         labels=nn.functional.pad(labels, (0, spare)),
         boxes=nn.functional.pad(boxes, (0, 0, 0, spare)),
         valid=torch.arange(slots, device=labels.device) < total,
@@ -138,7 +125,7 @@ def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
     right = -(-width // multiple) * multiple - image.shape[-1]
     if not below and not right:
         return image
-    grey = PADDING / 255 if image.is_floating_point() else PADDING
+    grey = FILL / 255 if image.is_floating_point() else FILL
     return nn.functional.pad(image, (0, right, 0, below), value=grey)
 
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from alphaiou import __version__
+from alphaiou._files import write_file
 from alphaiou._shapes import Float64
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, left_out
@@ -298,11 +299,9 @@ def write_results(
     from alphaiou._figures import save_figure
     from alphaiou.inference.figures import iou_figure, precision_recall_figure
 
-    path, partial_path = out / "scores.json", out / "scores.json.partial"
-    out.mkdir(parents=True, exist_ok=True)
+    path = out / "scores.json"
     text = json.dumps(summary(evaluations, index), indent=1, ensure_ascii=False, allow_nan=False)
-    partial_path.write_text(f"{text}\n", encoding="utf-8")
-    partial_path.replace(path)
+    write_file(path, f"{text}\n")
     scores = {one.name: one.scores for one in evaluations}
     ious = {one.name: one.ious for one in evaluations}
     return [

@@ -153,7 +153,7 @@ def _detections(
     caches = stream_batches(
         DetectionDataset(_index(paths, sizes, trained.classes)),
         range(len(paths)),
-        trained.recipe.image_size,
+        trained.image_size,
         batch_size=BATCH,
         images_per_sample=1,
         device=device,
@@ -164,7 +164,7 @@ def _detections(
             problem.file: problem.detail for problem in cache.problems if problem.effect != "kept"
         }
         rows = torch.arange(len(cache), device=cache.pixels.device)
-        precision = trained.recipe.precision if device == "cuda" else "fp32"
+        precision = trained.precision if device == "cuda" else "fp32"
         found = detect(folded, cache, rows, precision=precision)
         for number, one, width in zip(
             cache.image_ids.tolist(), found, cache.sizes[:, 0].tolist(), strict=True

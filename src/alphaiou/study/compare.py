@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from alphaiou._environment import device_kind
 from alphaiou.data.formats.layouts import SHAPES_WORD, load_dataset, split_names
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
@@ -15,7 +16,6 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.study.detections import Findings, findings_of
 from alphaiou.study.runner import fit_side_by_side
 from alphaiou.training.loop import Execution, Report, fit
-from alphaiou.training.processes import device_kind
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe, recipe_hash
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
 from alphaiou.training.record import RECORD, finished_record

@@ -26,6 +26,7 @@ from alphaiou.metrics import DetectionScores, detection_ious
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.metrics.rules import RuleName
 from alphaiou.study.records import DATA_LINKS
+from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.setup import run_sets
 
 FINDINGS, EXAMPLES = "findings.json", "examples"
@@ -141,13 +142,14 @@ def look(folder: Path, device: str = "cpu") -> Looked:
         DataError: Its data set is gone.
     """
     trained = load_weights(folder)
-    sets = run_sets(trained.recipe)
+    recipe: Recipe = recipe_from(trained.recipe)
+    sets = run_sets(recipe)
     dataset = sets.test or sets.val
     if dataset is None:
         raise ValueError("a run without val, test or hold_out has nothing to be looked at on")
-    cache = build_cache(dataset, trained.recipe.image_size, device=device)
+    cache = build_cache(dataset, recipe.image_size, device=device)
     index = readable(dataset.index, cache)
-    return Looked(trained.recipe.rule, index, _detect_all(trained, cache, device))
+    return Looked(recipe.rule, index, _detect_all(trained, cache, device))
 
 
 def _find(looked: Looked, folder: Path) -> Findings:

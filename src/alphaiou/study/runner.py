@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from alphaiou._environment import device_kind
+from alphaiou._files import write_file
 from alphaiou.data.formats.layouts import SHAPES_WORD
 from alphaiou.data.problems import DataError
 from alphaiou.study.detections import FINDINGS
 from alphaiou.study.grid import Grid
 from alphaiou.study.pool import Ended, Job, WorkerPool, seats_for, take_turns
 from alphaiou.study.records import DATA_LINKS, read_record, record_paths
-from alphaiou.training.checkpoint import write_whole
 from alphaiou.training.loop import Execution, Report
-from alphaiou.training.processes import device_kind
 from alphaiou.training.recipe import Recipe, recipe_hash
 from alphaiou.training.record import RECORD
 from alphaiou.training.setup import settle
@@ -260,7 +260,7 @@ class Pool(Protocol):
 def _copy_record(name: str, folder: Path, keep: Path) -> None:
     """The record of a run as a file of its own, as it is committed."""
     keep.mkdir(parents=True, exist_ok=True)
-    write_whole((folder / name / RECORD).read_bytes(), keep / f"{name}.json")
+    write_file(keep / f"{name}.json", (folder / name / RECORD).read_bytes())
 
 
 def link_data(places: Mapping[str, Path], folder: Path) -> Path:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from alphaiou._environment import device_kind
 from alphaiou.errors import AlphaIoUError
 from alphaiou.inference.evaluation import evaluate
-from alphaiou.inference.weights import WEIGHTS, save_weights
-from alphaiou.training.checkpoint import (
-    LAST,
+from alphaiou.inference.weights import (
+    WEIGHTS,
     Checkpoint,
     CheckpointError,
-    alone_in,
-    load_checkpoint,
     read_tensors,
-    save_checkpoint,
+    save_weights,
     write_tensors,
 )
-from alphaiou.training.processes import device_kind, launch
+from alphaiou.training.checkpoint import LAST, load_checkpoint, locked, save_checkpoint
+from alphaiou.training.processes import launch
 from alphaiou.training.recipe import Recipe, recipe_hash
 from alphaiou.training.record import finished_record, peak_memory, run_record, write_record
 from alphaiou.training.setup import Execution, Report, Run, Surroundings, prepare, settle
@@ -71,7 +72,7 @@ def fit(
         return done
     processes, device = launch(execution.device, execution.devices, execution.nodes)
     around = Surroundings(execution, report if processes.is_first else Report(), processes, device)
-    with alone_in(run_folder, needed=processes.is_first):
+    with locked(run_folder) if processes.is_first else nullcontext():
         run = prepare(recipe, run_folder, around)
         if recipe.select == "best-on-test":
             run.notes.append(CHOSEN_ON_TEST)
@@ -177,7 +178,8 @@ def _scores(run: Run, name: str) -> dict[str, float]:
         run.caches[name],
         rule=run.recipe.rule,
         precision=run.recipe.precision,
-        processes=run.around.processes,
+        rank=run.around.processes.rank,
+        count=run.around.processes.count,
     )
     return found.as_dict()
 
@@ -197,9 +199,9 @@ def _check_finite(run: Run, epoch: int) -> None:
     tensors = {
         f"{number}.{name}": tensor
         for number, piece in enumerate(pieces)
-        for name, tensor in vars(piece).items()
+        for name, tensor in piece.tensors().items()
     }
-    write_tensors(tensors, path, {"epoch": epoch + 1, "step": place + 1})
+    write_tensors(Checkpoint(tensors, {"epoch": epoch + 1, "step": place + 1}), path)
     last = run.folder / LAST
     before = f"; the checkpoint before it is {last}" if last.exists() else ""
     raise TrainingFailedError(
@@ -212,7 +214,7 @@ def _keep_weights(run: Run) -> None:
     """The averaged weights alone, for inference."""
     if run.around.processes.is_first:
         classes = run.sets.train.index.classes
-        save_weights(run.step.average.model, run.recipe, classes, run.folder / WEIGHTS)
+        save_weights(run.step.average.model, asdict(run.recipe), classes, run.folder / WEIGHTS)
     run.around.processes.wait()
 
 

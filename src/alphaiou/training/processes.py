@@ -10,29 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from alphaiou._environment import DeviceError, device_kind
 from alphaiou.detectors import Detector
-from alphaiou.errors import AlphaIoUError
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-
-
-class LaunchError(AlphaIoUError, ValueError):
-    """The devices or processes asked for are not there; the message says what is."""
-
-
-def device_kind(name: str) -> str:
-    """``cpu`` or ``cuda``: what is asked for, or what there is.
-
-    Raises:
-        LaunchError: A GPU is asked for, and there is none.
-    """
-    there = torch.cuda.is_available()
-    if name == "auto":
-        return "cuda" if there else "cpu"
-    if name == "cuda" and not there:
-        raise LaunchError("device cuda: torch finds no CUDA device here; take cpu")
-    return name
 
 
 def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.device]:
@@ -44,7 +26,7 @@ def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.devi
         nodes: Machines.
 
     Raises:
-        LaunchError: The devices are not there.
+        DeviceError: The devices are not there.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -64,7 +46,7 @@ def _launch(kind: str, devices: int, nodes: int) -> tuple[Processes, torch.devic
         fabric.launch()
     except (MisconfigurationException, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise LaunchError(f"{devices} devices on {nodes} machines: {reason}") from None
+        raise DeviceError(f"{devices} devices on {nodes} machines: {reason}") from None
     return Processes(fabric), fabric.device
 
 
@@ -115,7 +97,7 @@ class Processes:
         """This process's rows of a batch, piece by piece."""
         each, rest = divmod(batch_size, pieces * self.count)
         if rest:
-            raise LaunchError(
+            raise DeviceError(
                 f"batch_size must be a multiple of {pieces} pieces times {self.count} processes, "
                 f"got {batch_size}"
             )

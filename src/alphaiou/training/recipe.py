@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from alphaiou.boxes import check_choice
 from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.detectors.base import Precision
 from alphaiou.detectors.registry import DELTA_LOSSES, DETECTORS, FASTER_RCNN, settings_of
 from alphaiou.losses import KINDS
 from alphaiou.losses.functional import check_alphas
@@ -131,7 +132,6 @@ __all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recip
 
 #: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.setup`).
 AUTO: Literal["auto"] = "auto"
-Precision = Literal["auto", "bf16", "fp16", "fp32"]
 Selection = Literal["last", "best", "best-on-test"]
 Objectness = Literal["iou", "similarity"]
 Norm = Literal["auto", "frozen", "batch", "group"]

@@ -1,21 +1,20 @@
-"""The record that a run leaves: what it was, where it ran, what came out."""
+"""The record of a run: its recipe, its scores, every epoch, and where it was computed."""
 
 from __future__ import annotations
 
 import json
 import math
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from alphaiou import __version__
-from alphaiou.training.checkpoint import CheckpointError, write_whole
+from alphaiou._environment import device_name, versions
+from alphaiou._files import write_file
+from alphaiou.inference.weights import CheckpointError
 from alphaiou.training.recipe import Recipe, recipe_hash
 
 RECORD = "record.json"
@@ -29,7 +28,6 @@ NO_LOSSES = (
     "val",
     "test",
 )
-PACKAGES = ("torch", "torchvision", "transformers", "triton", "lightning", "hotcoco", "numpy")
 
 
 def run_record(
@@ -53,6 +51,7 @@ def run_record(
         "throughput": throughput(history),
         "memory_bytes": peak_memory(device),
         "device": device_name(device),
+        "threads": torch.get_num_threads(),
         "versions": versions(),
         "notes": list(notes),
         "history": list(history),
@@ -87,24 +86,6 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def versions() -> dict[str, str]:
-    """The versions that results may depend on."""
-    found = {"alphaiou": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def device_name(device: torch.device) -> str:
-    """The device in words."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
 def finished_record(folder: Path) -> dict[str, Any] | None:
     """The record of a run that is finished; None otherwise.
 
@@ -131,10 +112,9 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def write_record(record: Mapping[str, Any], folder: Path) -> Path:
-    """Write ``record.json``, whole or not at all."""
+    """Write ``record.json``, atomically."""
     path = folder / RECORD
-    text = json.dumps(_plain(record), indent=1, allow_nan=False) + "\n"
-    write_whole(text.encode(), path)
+    write_file(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from alphaiou.data.pipeline.stream import StreamedImages
 from alphaiou.data.problems import MISSING, DataError, Problem, left_out
 from alphaiou.data.subset import subset_index
 from alphaiou.detectors import Detector
-from alphaiou.inference.weights import fresh_detector
+from alphaiou.detectors.registry import detector_from
 from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
@@ -334,7 +334,7 @@ def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
             if lost := left_out(caches[name].problems):
                 notes.append(f"{dataset.index.split}: {lost}")
     torch.manual_seed(seed_of("weights", recipe.seed))
-    detector = fresh_detector(recipe, len(sets.train.index.classes))
+    detector = detector_from(asdict(recipe), len(sets.train.index.classes))
     sizes = torch.from_numpy(box_sizes(sets.train.index, recipe.image_size))
     detector.fit_boxes(sizes.float(), seed=recipe.seed)
     step = _step(recipe, detector.to(around.device), caches["train"], sets.train.index, around)

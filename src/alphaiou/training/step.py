@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from alphaiou._shapes import Float, Int
-from alphaiou.batch import Batch
-from alphaiou.detectors import Detector, TargetBatch
+from alphaiou.batch import Batch, Targets
+from alphaiou.detectors import Detector
+from alphaiou.detectors.base import AUTOCAST
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.functional import check_alphas
 from alphaiou.losses.kernels.fused import kernel_of
@@ -35,7 +36,6 @@ from alphaiou.training.optimiser import (
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: fp16 gradients are computed at this scale at first, half of it after every overflow.
 FIRST_SCALE = 2.0**12
 WARM_UP_STEPS = 3
@@ -203,10 +203,11 @@ class TrainingStep:
 
     def _fill(self, pieces: list[Batch]) -> None:
         for static, piece in zip(self.static or [], pieces, strict=True):
-            for name in ("images", "boxes", "labels", "image_of_box", "valid", "lost"):
-                getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
+            drawn = piece.tensors()
+            for name, tensor in static.tensors().items():
+                tensor.copy_(drawn[name], non_blocking=True)
 
-    def losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
+    def losses(self, images: Tensor, targets: Targets) -> Float[Tensor, " parts"]:
         """What some images add to the parts of the loss of their batch."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
         # Casts that outlive the step would go stale in a recorded one.
@@ -242,8 +243,7 @@ class TrainingStep:
         totals = []
         self.weights.refresh()
         for place, piece in enumerate(pieces):
-            targets = TargetBatch(piece.image_of_box, piece.labels, piece.boxes, piece.valid)
-            parts = self.losses(piece.images, targets)
+            parts = self.losses(piece.images, piece.targets)
             found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
             joined = self.weights.joined(found)
             self.gradient.copy_(joined) if place == 0 else self.gradient.add_(joined)

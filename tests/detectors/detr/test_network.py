@@ -6,9 +6,10 @@ from torch._subclasses import FakeTensorMode
 from transformers import DetrImageProcessor
 
 from alphaiou import AlphaIoULoss
+from alphaiou.batch import Targets
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.shapes.dataset import shapes_index
-from alphaiou.detectors.base import TargetBatch, batch_targets
+from alphaiou.detectors.base import batch_targets
 from alphaiou.detectors.detr.backbone import prepare_backbone
 from alphaiou.detectors.detr.loss import DETRLoss
 from alphaiou.detectors.detr.network import DETR, DETRNetwork
@@ -223,7 +224,7 @@ def test_no_shape_depends_on_the_data():
     slots = batch_targets(batch((3, 4))[1], slots=20)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = mode.from_tensor(images)
-        targets = TargetBatch(*map(mode.from_tensor, slots))
+        targets = Targets(*map(mode.from_tensor, slots))
         total = sum(detector(fake, targets).values())
         assert total.shape == ()
         total.backward()

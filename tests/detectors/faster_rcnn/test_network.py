@@ -12,8 +12,9 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.ops import generalized_box_iou_loss
 
 from alphaiou import AlphaIoULoss
+from alphaiou.batch import Targets
 from alphaiou.data.shapes.dataset import shapes_dataset
-from alphaiou.detectors import PostProcess, TargetBatch, batch_targets
+from alphaiou.detectors import PostProcess, batch_targets
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
 from alphaiou.metrics import DetectionScores
 
@@ -260,7 +261,7 @@ def test_training_needs_no_values():
     with FakeTensorMode():
         model = tiny(AlphaIoULoss("giou"))
         numbers = torch.empty(20, dtype=torch.int64)
-        targets = TargetBatch(numbers, numbers, torch.empty(20, 4), torch.empty(20).bool())
+        targets = Targets(numbers, numbers, torch.empty(20, 4), torch.empty(20).bool())
         losses = model(torch.empty(2, 3, 64, 64, dtype=torch.uint8), targets)
         sum(losses.values()).backward()
         assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())

@@ -8,8 +8,8 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.functional import pad
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
+from alphaiou.batch import Targets
 from alphaiou.boxes import box_iou
-from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.loss import YOLOv5Loss
 from alphaiou.detectors.yolov5.network import ANCHORS, STRIDES
 from alphaiou.losses import Wise
@@ -79,7 +79,7 @@ def test_one_class_has_no_class_loss():
 def test_gradient_is_that_of_finite_differences():
     outputs, targets = example(3, size=(32, 32), batch=1)
     boxes = targets.boxes.clamp(0, 32)
-    targets = targets._replace(images=torch.zeros_like(targets.images), boxes=boxes)
+    targets = targets._replace(image_of_box=torch.zeros_like(targets.image_of_box), boxes=boxes)
     # The quality of a box is held constant as an aim: without it the value is differentiable.
     loss = YOLOv5Loss(CLASSES, AlphaIoULoss("diou", 2.0))
     loss._quality = lambda pred, target, losses: torch.full_like(losses, 0.6)
@@ -145,8 +145,8 @@ def test_more_slots_move_the_running_mean_no_further():
     means = []
     for slots in (targets.valid.sum(), 100, 300):
         spare = (0, int(slots - targets.valid.sum()))
-        kept = TargetBatch(*(part[targets.valid] for part in targets))
-        wide = TargetBatch(
+        kept = Targets(*(part[targets.valid] for part in targets))
+        wide = Targets(
             *(pad(part, (*(0, 0) * (part.ndim - 1), *spare)) for part in kept[:3]),
             valid=torch.arange(int(slots)) < len(kept.labels),
         )
@@ -227,9 +227,9 @@ def test_a_scheduled_alpha_is_the_callers():
 
 def test_two_boxes_in_one_place_give_the_better_quality():
     outputs, targets = example(1)
-    twice = TargetBatch(*(part[:1].repeat(2, *[1] * (part.ndim - 1)) for part in targets))
+    twice = Targets(*(part[:1].repeat(2, *[1] * (part.ndim - 1)) for part in targets))
     twice.boxes[0] += 0.4
-    swapped = TargetBatch(*(part.flip(0) for part in twice))
+    swapped = Targets(*(part.flip(0) for part in twice))
     loss = YOLOv5Loss(CLASSES, AlphaIoULoss())
     one, other = (
         loss(outputs, some, ANCHOR_SIZES, STRIDES)["objectness"] for some in (twice, swapped)

@@ -39,9 +39,9 @@ def run_data_stats(command: DataStats) -> int:
     """Print the tables, and write the pictures and the numbers."""
     from rich.console import Console
 
+    from alphaiou._files import write_file
     from alphaiou.cli.data.opening import make_folder, open_splits
     from alphaiou.data.figures import save_stats_figures
-    from alphaiou.data.formats.writing import write_file
     from alphaiou.data.stats import dataset_stats
 
     console = Console()

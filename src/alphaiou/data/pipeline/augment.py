@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Bool, Float32, Int32, Int64, Shaped, UInt8
-from alphaiou.batch import Batch, compact
+from alphaiou.batch import FILL, Batch, compact
 from alphaiou.data.pipeline.cache import ImageCache
-from alphaiou.data.pipeline.decoding import FILL
 
 Plane = Float32[Tensor, "batch side side"]
 
@@ -440,7 +439,7 @@ def augment(
         >>> cache = build_cache(shapes_dataset("val", size=64, length=3), 64)
         >>> sample = sample_augmentation(2, len(cache), 64, Augmentation(), "cpu")
         >>> batch = augment(cache, torch.tensor([0, 2]), sample, Augmentation(), slots=50)
-        >>> batch.images.shape, batch.boxes.shape
+        >>> batch.images.shape, batch.targets.boxes.shape
         (torch.Size([2, 3, 64, 64]), torch.Size([50, 4]))
     """
     tiles = place_tiles(cache, first, sample)
@@ -455,8 +454,8 @@ def augment(
         min_area_share=settings.min_area_share,
         max_aspect=settings.max_aspect,
     )
-    found = compact(boxes, cache.labels[tiles.rows].flatten(1), kept, slots)
-    return Batch(pack_images(colours), **found._asdict())
+    targets, lost = compact(boxes, cache.labels[tiles.rows].flatten(1), kept, slots)
+    return Batch(pack_images(colours), targets, lost)
 
 
 def in_order(

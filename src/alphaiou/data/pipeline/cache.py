@@ -77,7 +77,7 @@ class ImageCache:
     """Images of one padded size, and their boxes, as arrays.
 
     Attributes:
-        pixels: RGB, each image in the top left corner of its square, 114 beside it.
+        pixels: RGB, each image in the top left corner of its square, ``FILL`` beside it.
         sizes: Width and height of each image within its square; 0 where it could not be read.
         scales: Of each image the factors from the original to ``sizes`` in x and in y, which
             differ as far as the rounding to whole pixels makes them.

@@ -15,15 +15,12 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import UInt8
+from alphaiou.batch import FILL
 from alphaiou.data.images import ImageError
 from alphaiou.data.problems import DataError, Problem
 
 if TYPE_CHECKING:
     from alphaiou.data.dataset import DetectionDataset
-
-
-#: The grey beside images, and between those of a mosaic.
-FILL = 114
 
 
 class CachedImage(NamedTuple):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Int64
+from alphaiou.batch import FILL
 from alphaiou.data.pipeline.cache import ImageCache, check_side, make_cache
-from alphaiou.data.pipeline.decoding import FILL, load_image
+from alphaiou.data.pipeline.decoding import load_image
 from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou._shapes import Float, Int
+from alphaiou.batch import Targets
 from alphaiou.boxes import convert_boxes
-from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.detr.targets import ImageTargets, targets_by_image
 from alphaiou.detectors.ops.assignment import assign
 from alphaiou.detectors.yolov5.loss import unchanged
@@ -102,7 +102,7 @@ class DETRLoss(nn.Module):
         self,
         logits: Float[Tensor, "layers batch queries classes_and_none"],
         boxes: Float[Tensor, "layers batch queries 4"],
-        targets: TargetBatch,
+        targets: Targets,
         scale: Float[Tensor, "batch 4"],
     ) -> dict[str, Float[Tensor, ""]]:
         """The parts ``class``, ``l1`` and ``box``; their sum is the loss.

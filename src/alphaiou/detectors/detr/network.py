@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout, interpolate, linear
 
 from alphaiou._shapes import Bool, Float, Shaped
+from alphaiou.batch import Targets
 from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.base import (
     Detections,
     Detector,
     Images,
     Target,
-    TargetBatch,
     batch_images,
     batch_targets,
     in_unit,
@@ -242,7 +242,7 @@ class DETR(Detector):
         self.least_score = 0.0
 
     def forward(
-        self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
+        self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
         """Losses in training, detections in evaluation."""
         if self.training and targets is None:
@@ -253,7 +253,7 @@ class DETR(Detector):
         scale = scale_of(sizes, batch.device)
         if targets is None or not self.training:
             return detections(logits[-1], boxes[-1], scale, self.least_score)
-        if not isinstance(targets, TargetBatch):
+        if not isinstance(targets, Targets):
             targets = batch_targets(targets)
         losses: dict[str, Tensor] = self.loss(logits, boxes, targets, scale)
         return losses

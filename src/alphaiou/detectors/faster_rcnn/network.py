@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou._shapes import Float
+from alphaiou.batch import Targets
 from alphaiou.detectors.base import (
     Detections,
     Detector,
     Images,
     PostProcess,
     Target,
-    TargetBatch,
     batch_images,
     batch_targets,
     in_unit,
@@ -90,7 +90,7 @@ class FasterRCNN(Detector):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
 
     def forward(
-        self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
+        self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
         """Losses in training, detections in evaluation."""
         batch = (in_unit(batch_images(images, multiple=32)) - self.mean) / self.deviation
@@ -128,8 +128,8 @@ class FasterRCNN(Detector):
         there = proposals.valid[:, :, None] & (least_side(boxes) >= LEAST_SIDE)
         return boxes, logits.softmax(dim=-1)[:, :, 1:].where(there, 0.0)
 
-    def _truth(self, targets: Sequence[Target] | TargetBatch, images: int) -> Truth:
-        if isinstance(targets, TargetBatch):
+    def _truth(self, targets: Sequence[Target] | Targets, images: int) -> Truth:
+        if isinstance(targets, Targets):
             return pad_targets(targets, images, max(1, min(len(targets.labels), self.max_boxes)))
         most = max(len(target["boxes"]) for target in targets)
         return pad_targets(batch_targets(targets), images, max(1, most))

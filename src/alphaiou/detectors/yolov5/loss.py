@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from alphaiou._shapes import Float
+from alphaiou.batch import Targets
 from alphaiou.boxes import box_iou, check_choice
-from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.targets import assign
 from alphaiou.losses.pair_loss import Boxes, BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
@@ -71,7 +71,7 @@ class YOLOv5Loss(nn.Module):
     def forward(
         self,
         outputs: Sequence[Predictions],
-        targets: TargetBatch,
+        targets: Targets,
         anchors: Float[Tensor, "layers anchors 2"],
         strides: Sequence[int],
     ) -> dict[str, Float[Tensor, ""]]:
@@ -89,7 +89,7 @@ class YOLOv5Loss(nn.Module):
         anchors: Float[Tensor, "anchors 2"],
         stride: int,
         balance: float,
-        targets: TargetBatch,
+        targets: Targets,
     ) -> Float[Tensor, " 3"]:
         """The three parts of one layer."""
         rows, columns = output.shape[1:3]

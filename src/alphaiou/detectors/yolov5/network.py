@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from alphaiou._shapes import Float, Shaped
+from alphaiou.batch import Targets
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.base import (
     Detections,
@@ -19,7 +20,6 @@ from alphaiou.detectors.base import (
     Images,
     PostProcess,
     Target,
-    TargetBatch,
     batch_images,
     batch_targets,
     in_unit,
@@ -271,7 +271,7 @@ class YOLOv5(Detector):
         self.register_buffer("anchors", default if anchors is None else anchors.float())
 
     def forward(
-        self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
+        self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
         """Losses in training, detections in evaluation."""
         batch = batch_images(images, multiple=STRIDES[-1])
@@ -280,7 +280,7 @@ class YOLOv5(Detector):
             return self.postprocess(self.predict(self.network(batch)), sizes)
         if targets is None:
             raise ValueError("targets must be given in training; call model.eval() to detect")
-        if not isinstance(targets, TargetBatch):
+        if not isinstance(targets, Targets):
             targets = batch_targets(targets)
         losses: dict[str, Tensor] = self.loss(self.network(batch), targets, self.anchors, STRIDES)
         return losses

@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from alphaiou._files import write_file
 from alphaiou.inference.tables import column_title
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.study.detections import Differences, read_differences, said_of
@@ -33,7 +34,6 @@ from alphaiou.study.report.pictures import (
     seen_runs,
 )
 from alphaiou.study.tables import Line, StudyTable, study_table, table_lines
-from alphaiou.training.checkpoint import write_whole
 
 
 def environment(records: Sequence[RunRecord]) -> str:
@@ -120,7 +120,7 @@ def write_paper_report(grids: Iterable[Grid], folders: Iterable[Path], out: Path
     path = out if out.suffix == ".html" else out / PAGE
     path.parent.mkdir(parents=True, exist_ok=True)
     page = paper_page(grids, load_records(folders), record_paths(folders))
-    write_whole(page.encode(), path)
+    write_file(path, page)
     return path
 
 
