@@ -317,6 +317,7 @@ def test_right_shapes_pass(outcomes, group, least):
     assert not failed, json.dumps(failed, indent=1)
 
 
+@pytest.mark.slow
 def test_wrong_shapes_are_refused(outcomes):
     passed = {
         name: error

@@ -34,6 +34,7 @@ def test_tables_of_the_committed_runs(capsys):
     assert "YOLOv5 from scratch in 100 epochs" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
 def test_tables_are_written_and_the_same_again(drawn, tmp_path, how, ending):
     for part in "ab":

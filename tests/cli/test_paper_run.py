@@ -89,6 +89,7 @@ def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
     assert "no boxes to train on" in ends[1]
 
 
+@pytest.mark.slow
 def test_rows_can_be_chosen(capsys):
     (grid,) = chosen_grids(["table3"], GridOptions(quick=True, seeds=3, only=("η=0.3",)))
     assert [row.label for row in grid.rows] == [

@@ -99,6 +99,7 @@ def test_images_that_cannot_be_read_are_passed_over(trained, capsys, tmp_path):
     assert [path.name for path in Path("runs/predict/drawings").iterdir()] == ["a.png"]
 
 
+@pytest.mark.slow
 def test_detections_are_coco_boxes_within_the_image(trained, tmp_path):
     _, run, _ = trained
     noise = np.random.default_rng(0).integers(0, 255, (40, 120, 3), dtype=np.uint8)

@@ -82,6 +82,7 @@ def test_every_view_is_drawn_without_an_error_or_a_scroll_bar_across(browser, pa
     assert browser.brightness() < 80 if dark else browser.brightness() > 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (375, True)])
 def test_no_accessibility_finding(browser, page, width, dark):
     packages = ("axe_core_python", "axe_playwright_python")

@@ -312,6 +312,7 @@ def test_compiled_models():
     assert losses[2] != losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the trainer's own
 def test_their_trainer(tmp_path):
     pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")

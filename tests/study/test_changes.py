@@ -149,6 +149,7 @@ def test_rows_beside_a_grid_are_drawn_and_not_run():
     }
 
 
+@pytest.mark.slow
 def test_changes_are_among_the_plots_and_on_the_page(tmp_path):
     grid = noise_grid()
     records = records_of(grid, table1())
@@ -211,6 +212,7 @@ def test_the_paper_stands_beside_the_lines_that_there_are(tmp_path):
     assert "DIoU" not in caption
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_findings_are_those_of_the_records(tmp_path):
     """Committed figures are those that the records give: none is missing, none is left over."""
     (tmp_path / "results").mkdir()

@@ -87,6 +87,7 @@ def test_the_table_has_the_columns_of_its_grid_and_a_verdict_at_both_ends():
     assert table.notes[0].startswith("Shares of the objects in percent, the mean of three seeds")
 
 
+@pytest.mark.slow
 def test_the_figure_has_a_panel_of_changes_where_rows_are_compared(tmp_path):
     rows = grid_runs(GRID, records_of(GRID))
     shares, changes = found_figure(rows).axes

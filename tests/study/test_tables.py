@@ -402,6 +402,7 @@ def test_findings_of_other_detectors_stand_apart():
     assert f"detr_r50, {recipe.epochs} epochs." in text
 
 
+@pytest.mark.slow
 def test_the_page_of_findings_is_that_of_the_records():
     root = RESULTS.parent
     text = (root / "docs/findings.md").read_text(encoding="utf-8")

@@ -63,6 +63,7 @@ def test_the_command_writes_and_the_check_tells(tmp_path, capsys):
     assert "README.md" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_documents_of_this_repository_are_up_to_date(capsys):
     assert documents(ROOT)
     assert main(["--check"], ROOT) == 0, capsys.readouterr().err

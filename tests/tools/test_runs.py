@@ -301,6 +301,7 @@ def test_figures_are_drawn_of_the_detectors_that_have_curves(tmp_path, capsys):
     assert drawn == {"voc320_curves", "voc320_faster_rcnn_curves"}
 
 
+@pytest.mark.slow
 def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
     recipe = quick_scale(Path("voc320")).recipe()
     gains = [run(("iou",), 0.2, recipe, box_gain=gain) for gain in (0.025, 0.05, 0.1)]

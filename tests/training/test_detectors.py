@@ -101,6 +101,7 @@ def test_the_loss_falls(name, epochs, cache):
     assert torch.equal(step.average.parameters.values, step.parameters.values), "ema_decay is 0"
 
 
+@pytest.mark.slow
 @every
 def test_weights_cast_at_once_give_what_autocast_gives(name, cache):
     cast, autocast = (make_step(name, cache, precision="bf16") for _ in range(2))
@@ -125,6 +126,7 @@ def test_the_gradient_is_that_of_plain_autograd(name, cache):
         torch.testing.assert_close(mine, parameter.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @every
 def test_the_loss_of_a_batch_is_the_mean_of_its_pieces(name, cache):
     whole, halved = make_step(name, cache), make_step(name, cache, optimisation={"accumulate": 2})

@@ -104,6 +104,7 @@ def test_alpha_moves_along_its_schedule(data, tmp_path):
     assert not torch.equal(kept["velocity"], tensors(tmp_path / "fixed")["velocity"])
 
 
+@pytest.mark.slow
 def test_a_running_mean_is_part_of_the_state(data, tmp_path):
     recipe = tiny_recipe(data, loss=LossSpec.parse("iou+wise_v3:3"))
     record, _ = train(recipe, tmp_path / "undisturbed")

@@ -143,6 +143,7 @@ def test_steps_of_adamw_are_those_of_torch(weight_decay, decay_all):
     trained_beside(ours, theirs, optimiser, torch.optim.AdamW(groups))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SGD, AdamW])
 def test_compiled_steps_are_the_same(kind):
     models = small_model(), small_model()

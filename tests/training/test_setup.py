@@ -79,6 +79,7 @@ def test_held_out_images_are_no_training_images():
     assert {*hold_out(index, 0.25, seed=1)[1].files} != {*held.files}
 
 
+@pytest.mark.slow
 def test_training_boxes_are_cut_and_perturbed_and_scored_ones_are_not():
     recipe = Recipe(data=DataRecipe("shapes-plain-64", val="val"), noise=0.3, subset=0.01, seed=3)
     sets = run_sets(recipe)
@@ -179,6 +180,7 @@ def test_an_image_listed_twice_is_not_missing(tmp_path):
     assert "3 images left out (3 image-duplicate)" in "".join(sets.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["missing", "cut off"])
 def test_a_training_refuses_unless_told(tmp_path, kind):
     recipe = lacking(tmp_path / "set", 2, kind)

@@ -70,6 +70,7 @@ def test_two_trainings_are_equal_to_the_bit(cache):
         assert torch.equal(tensor, second.state()[name]), name
 
 
+@pytest.mark.slow
 def test_a_state_is_all_that_the_next_step_depends_on(cache):
     one, other = trained(make_step(cache, recipe())), make_step(cache, recipe())
     other.load_state({name: tensor.clone() for name, tensor in one.state().items()})
@@ -184,6 +185,7 @@ def losses_of_compiled_parts(losses, monkeypatch):
     return found, counter.frame_count
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_some_powers_serves_for_others(monkeypatch):
     powers = ((3.0, None), (2.0, None), (1.0, None), (0.5, 1.0), (0.0, None))
     losses = [AlphaIoULoss("diou", alpha, penalty_alpha=penalty) for alpha, penalty in powers]

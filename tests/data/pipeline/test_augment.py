@@ -394,6 +394,7 @@ def test_wrong_settings_say_what_is_allowed(wrong, message):
         Augmentation(**wrong)
 
 
+@pytest.mark.slow
 def test_compiles_into_one_graph():
     """Sampling and augmentation have no break, no sync, and no shape from the data."""
     cache, settings = random_cache(side=16), Augmentation()

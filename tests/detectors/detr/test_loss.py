@@ -291,6 +291,7 @@ def test_processes_count_alike():
     assert (2 * after["box"]).item() == pytest.approx(before["box"].item())
 
 
+@pytest.mark.slow
 def test_is_one_graph():
     logits, boxes, targets = example((2, 3), dtype=torch.float32)
     targets, loss = batch_targets(targets, slots=9), DETRLoss(AlphaIoULoss("ciou"))

@@ -196,6 +196,7 @@ def test_mixed_precision_trains(norm):
         assert loss.item() == pytest.approx(exact[name].item(), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_training_step_is_one_graph():
     """Forward and backward: the parts that are compiled, and both together."""
     detector = small_detector(norm="batch", dropout=0.1)
@@ -217,6 +218,7 @@ def test_the_training_step_is_one_graph():
     ]
 
 
+@pytest.mark.slow
 def test_no_shape_depends_on_the_data():
     """Tensors without data cannot say how many or whether: any such question would raise."""
     detector = small_detector(norm="batch", dropout=0.1)

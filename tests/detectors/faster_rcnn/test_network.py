@@ -66,6 +66,7 @@ def shifted(targets):
     return [one | {"labels": one["labels"] + 1} for one in targets]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "dtype"),
     [((3, 7), torch.float64), ((1, 0), torch.float32), ((40, 2), torch.float32)],
@@ -143,6 +144,7 @@ def test_detections_are_torchvisions():
         assert torch.equal(got["labels"] + 1, expected["labels"])
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_weights_are_those_of_torchvisions_r50():
     torch.manual_seed(0)
@@ -213,6 +215,7 @@ UNUSUAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box_loss", ["l1", AlphaIoULoss("ciou", 3.0), AlphaIoULoss("iou", 0.0)])
 def test_losses_and_gradients_are_finite(box_loss):
     torch.manual_seed(0)
@@ -241,6 +244,7 @@ def test_mixed_precision_trains():
         assert model.eval()(torch.rand(1, 3, 64, 64))[0]["boxes"].isfinite().all()
 
 
+@pytest.mark.slow
 def test_training_is_one_graph():
     """Nothing in it depends on what the tensors hold: no host sync, one recording for all."""
     torch.manual_seed(0)
@@ -256,6 +260,7 @@ def test_training_is_one_graph():
     torch.testing.assert_close(results[0], results[1])
 
 
+@pytest.mark.slow
 def test_training_needs_no_values():
     """Forward and backward of tensors that have a shape and nothing else."""
     with FakeTensorMode():

@@ -157,6 +157,7 @@ def test_more_slots_move_the_running_mean_no_further():
     assert means[0] < 1
 
 
+@pytest.mark.slow
 def test_with_modifiers_it_is_one_graph_that_keeps_its_addresses():
     torch._dynamo.reset()
     outputs, targets = example(12)
@@ -237,6 +238,7 @@ def test_two_boxes_in_one_place_give_the_better_quality():
     assert one == other
 
 
+@pytest.mark.slow
 def test_is_one_graph():
     outputs, targets = example(10)
     loss = YOLOv5Loss(CLASSES, AlphaIoULoss("ciou"))
@@ -252,6 +254,7 @@ def test_is_one_graph():
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_serves_for_any_gains():
     outputs, targets = example(12)
     compiler = CompileCounter()
