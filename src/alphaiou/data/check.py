@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from alphaiou.data.formats.base import NothingUsableError
-from alphaiou.data.formats.files import ImageFiles, file_names, read_limited
+from alphaiou.data.formats.files import IMAGE_SUFFIXES, ImageFiles, file_names, read_limited
 from alphaiou.data.formats.layouts import open_dataset, recognise, split_names
-from alphaiou.data.formats.yolo import IMAGE_SUFFIXES, LARGEST_LIST, label_path
+from alphaiou.data.formats.voc import find_years
+from alphaiou.data.formats.yolo import LARGEST_LIST, label_path
 from alphaiou.data.images import ImageError, decode_image, image_size
 from alphaiou.data.index import DetectionIndex, Layout
 from alphaiou.data.problems import BrokenFileError, DataError, Problem
@@ -210,13 +211,7 @@ def stray_labels(root: Path, layout: Layout, indexes: Sequence[DetectionIndex]) 
 
 def _voc(root: Path) -> Iterator[Problem]:
     """Annotations in no list of any task (Main, Layout, Segmentation, ...), or without an image."""
-    from alphaiou.data.formats.voc import voc_years
-
-    try:
-        years = voc_years(root)
-    except DataError:  # said already
-        return
-    for year in years:
+    for year in find_years(root):
         listed = {name for path in year.glob("ImageSets/*/*.txt") for name in _first_words(path)}
         pictures = _stems(year / "JPEGImages")
         for xml in (year / "Annotations").rglob("*.xml"):

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from alphaiou.data.dataset import DetectionDataset
-from alphaiou.data.formats.files import FolderImages
-from alphaiou.data.formats.voc import IMAGE_SUFFIXES
+from alphaiou.data.formats.files import IMAGE_SUFFIXES, FolderImages
 from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.pipeline.stream import stream_batches

@@ -36,7 +36,7 @@ from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
 from alphaiou.training.step import StepOptions, TrainingStep
 
 
-def settle(recipe: Recipe, device: str) -> Recipe:
+def resolve_auto(recipe: Recipe, device: str) -> Recipe:
     """The recipe without any ``auto``: the precision of the device, the splits that there are.
 
     Args:
@@ -47,15 +47,15 @@ def settle(recipe: Recipe, device: str) -> Recipe:
         DataError: The data set has no split that is plainly the one to train on.
 
     Examples:
-        >>> settle(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
+        >>> resolve_auto(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
         'val'
     """
     if recipe.precision == AUTO:
         recipe = replace(recipe, precision="bf16" if device == "cuda" else "fp32")
-    return replace(recipe, data=settle_splits(recipe.data, recipe.select))
+    return replace(recipe, data=resolve_splits(recipe.data, recipe.select))
 
 
-def settle_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
+def resolve_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
     """The splits of a data set by their usual names, where they are ``auto``.
 
     ``trainval`` is taken before ``train``, and ``val`` with the latter only, which it is no part
@@ -274,7 +274,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     """Where a run is computed, who else computes it, and who is told."""
 
     execution: Execution
@@ -290,7 +290,7 @@ class Run:
     Attributes:
         recipe: What is run.
         folder: Where it is kept.
-        around: Where and with whom it is computed.
+        context: Where and with whom it is computed.
         sets: Its data sets.
         caches: Their pixels: ``train``, and ``val`` and ``test`` if there are any.
         step: The state of the training.
@@ -302,7 +302,7 @@ class Run:
 
     recipe: Recipe
     folder: Path
-    around: Surroundings
+    context: RunContext
     sets: RunSets
     caches: dict[str, Images]
     step: TrainingStep
@@ -318,18 +318,18 @@ class Run:
         return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
 
 
-def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
+def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
     """Read the data and build the detector; both depend on the recipe alone."""
-    missing = around.execution.missing
+    missing = context.execution.missing
     sets = run_sets(recipe, missing)
     notes = list(sets.notes)
     for note in notes:
-        around.report.note(note)
+        context.report.note(note)
     caches: dict[str, Images] = {}
     for name in ("train", "val", "test"):
         dataset: DetectionDataset | None = getattr(sets, name)
         if dataset is not None:
-            caches[name] = _images(dataset, recipe.image_size, around)
+            caches[name] = _images(dataset, recipe.image_size, context)
             check_whole(dataset.index, len(caches[name]), caches[name].problems, missing)
             if lost := left_out(caches[name].problems):
                 notes.append(f"{dataset.index.split}: {lost}")
@@ -337,48 +337,48 @@ def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
     detector = detector_from(asdict(recipe), len(sets.train.index.classes))
     sizes = torch.from_numpy(box_sizes(sets.train.index, recipe.image_size))
     detector.fit_boxes(sizes.float(), seed=recipe.seed)
-    step = _step(recipe, detector.to(around.device), caches["train"], sets.train.index, around)
-    return Run(recipe, folder, around, sets, caches, step, notes)
+    step = _step(recipe, detector.to(context.device), caches["train"], sets.train.index, context)
+    return Run(recipe, folder, context, sets, caches, step, notes)
 
 
-def _images(dataset: DetectionDataset, image_size: int, around: Surroundings) -> Images:
+def _images(dataset: DetectionDataset, image_size: int, context: RunContext) -> Images:
     """The images in memory, or as a stream where they do not fit."""
-    wanted = around.execution.images
+    wanted = context.execution.images
     if wanted != "stream":
         try:
-            return _cache(dataset, image_size, around)
+            return _cache(dataset, image_size, context)
         except TooLargeError as error:
             if wanted == "memory":
                 raise
-            around.report.note(f"{dataset.index.split} is streamed: {error}")
-    return StreamedImages(dataset, image_size, around.execution.workers)
+            context.report.note(f"{dataset.index.split} is streamed: {error}")
+    return StreamedImages(dataset, image_size, context.execution.workers)
 
 
-def _cache(dataset: DetectionDataset, image_size: int, around: Surroundings) -> ImageCache:
-    decoded_sets = {} if around.execution.decoded is None else around.execution.decoded
+def _cache(dataset: DetectionDataset, image_size: int, context: RunContext) -> ImageCache:
+    decoded_sets = {} if context.execution.decoded is None else context.execution.decoded
     index = dataset.index
-    key = (str(index.root), index.split, tuple(index.files), image_size, str(around.device))
+    key = (str(index.root), index.split, tuple(index.files), image_size, str(context.device))
     if key not in decoded_sets:
         decoded_sets[key] = decode_images(
             dataset,
             image_size,
-            device=around.device,
-            workers=around.execution.workers,
-            on_progress=lambda done: around.report.cached(done, len(dataset)),
+            device=context.device,
+            workers=context.execution.workers,
+            on_progress=lambda done: context.report.cached(done, len(dataset)),
         )
     decoded = decoded_sets[key]
     cache = make_cache(index, decoded.rows, decoded.pixels, decoded.images)
     for problem in cache.problems:
-        around.report.note(str(problem))
+        context.report.note(str(problem))
     return cache
 
 
 def _step(
-    recipe: Recipe, detector: Detector, images: Images, index: DetectionIndex, around: Surroundings
+    recipe: Recipe, detector: Detector, images: Images, index: DetectionIndex, context: RunContext
 ) -> TrainingStep:
-    processes, device = around.processes, around.device
+    processes, device = context.processes, context.device
     fast = device.type == "cuda" and processes.count == 1
-    options = around.execution.step or StepOptions(compile=fast, capture=fast)
+    options = context.execution.step or StepOptions(compile=fast, capture=fast)
     processes.join(detector)
     slots = box_slots(index, recipe)
     settings: dict[str, Any] = {"slots": slots, "processes": processes, "device": device}

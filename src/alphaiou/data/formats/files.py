@@ -14,6 +14,9 @@ from typing import Protocol, runtime_checkable
 
 from alphaiou.data.problems import DataError
 
+#: What the names of images end in, in the order of preference where only the ending differs.
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
+
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate ends of lines
 
 

@@ -11,7 +11,14 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from alphaiou.data.formats.base import Collection, NothingUsableError
-from alphaiou.data.formats.files import FolderImages, file_names, read_limited, reason, stays_inside
+from alphaiou.data.formats.files import (
+    IMAGE_SUFFIXES,
+    FolderImages,
+    file_names,
+    read_limited,
+    reason,
+    stays_inside,
+)
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -19,7 +26,6 @@ from alphaiou.data.formats.writing import (
     shortest,
     writing_folder,
 )
-from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, Effect, Problem
 
@@ -208,9 +214,6 @@ LARGEST_FILE = 1 << 24
 LARGEST_LIST = 1 << 28
 LONGEST_NAME = 1 << 10
 
-# In the order of preference where two images differ in the suffix alone.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-
 
 def read_voc(root: Path, split: str) -> DetectionIndex:
     """Read one split of a VOC devkit.
@@ -250,23 +253,25 @@ def read_voc(root: Path, split: str) -> DetectionIndex:
 
 
 def voc_years(root: Path) -> list[Path]:
-    """The folders of a devkit that hold annotations and lists, one a year, in their order.
+    """The folders of a devkit that hold annotations and lists, one per year, in their order.
 
     Raises:
         DataError: There is none.
     """
-    for folder in (root, root / "VOCdevkit"):
-        years = sorted(
-            path.parent for path in folder.glob("*/Annotations") if _is_year(path.parent)
-        )
-        if years:
-            return years
-    if _is_year(root):
-        return [root.resolve()]
+    if years := find_years(root):
+        return years
     raise DataError(
         f"{root}: is no VOC devkit, which has folders such as VOC2007 "
         "with Annotations, ImageSets/Main and JPEGImages"
     )
+
+
+def find_years(root: Path) -> list[Path]:
+    """The same; none if the folder is no devkit."""
+    for folder in (root, root / "VOCdevkit"):
+        if years := sorted(filter(_is_year, folder.glob("*/"))):
+            return years
+    return [root.resolve()] if _is_year(root) else []
 
 
 def voc_splits(root: Path) -> tuple[str, ...]:
@@ -305,6 +310,8 @@ def _lists_of_split(root: Path, years: list[Path], split: str) -> list[Path]:
 
 def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> set[Path]:
     """Add the images of one list, and give the annotation files that were read."""
+    from alphaiou.data.images import ImageError, image_size
+
     year = list_file.parents[2]
     pictures = _Pictures(year / "JPEGImages")
     read: set[Path] = set()

@@ -14,7 +14,13 @@ import numpy as np
 import yaml
 
 from alphaiou.data.formats.base import Collection, NothingUsableError
-from alphaiou.data.formats.files import FolderImages, file_names, read_limited, reason
+from alphaiou.data.formats.files import (
+    IMAGE_SUFFIXES,
+    FolderImages,
+    file_names,
+    read_limited,
+    reason,
+)
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -28,9 +34,6 @@ from alphaiou.data.problems import BrokenFileError, DataError, Effect, Problem
 CONFIG_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 LARGEST_FILE = 1 << 20
 DEEPEST_NESTING = 8
-IMAGE_SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-)
 
 _USUAL_SPLITS = ("train", "val", "test")
 _OTHER_SPELLINGS = {"valid": "val", "validation": "val"}
