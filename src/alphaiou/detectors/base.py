@@ -1,4 +1,4 @@
-"""What goes into a detector and comes out of it: torchvision's contract, and fixed shapes."""
+"""The interface of a detector: torchvision's in and out, with static shapes in training."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from alphaiou.detectors.ops.nms import keep_best
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 #: The types that autocast computes in; none for fp32.
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
+#: Candidates of an image that are tried first; nearly always its best detections are among them.
+FIRST_CANDIDATES = 512
 Target = dict[str, Tensor]
 Detections = dict[str, Tensor]
 Images = Sequence[Shaped[Tensor, "3 _height _width"]] | Shaped[Tensor, "batch 3 height width"]
+#: One box for all classes, or one for each.
+Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
 
 
 class Detector(nn.Module):
@@ -59,6 +62,9 @@ class Detector(nn.Module):
     def set_least_score(self, score: float) -> None:
         """Detect nothing that has a lower score."""
         self.postprocess = replace(self.postprocess, score_threshold=score)
+
+
+# --- batches --------------------------------------------------------------------------------------
 
 
 def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Targets:
@@ -129,10 +135,7 @@ def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
     return nn.functional.pad(image, (0, right, 0, below), value=grey)
 
 
-#: One box for all classes, or one for each.
-Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
-#: Candidates of an image that are tried first; nearly always its best detections are among them.
-FIRST_CANDIDATES = 512
+# --- from predictions to detections ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files of detections, anybody's: read, put beside their data set, scored, and written about."""
+"""Files of detections in COCO's format: read, matched to their data set, scored, reported."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ from alphaiou.metrics import (
 from alphaiou.metrics.rules import RuleName
 
 Key = int | float | str
+FORM = '[{"image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.9}, ...]'
+
+
+# --- reading --------------------------------------------------------------------------------------
 
 
 class Detection(msgspec.Struct, gc=False):
@@ -44,9 +48,6 @@ class Detection(msgspec.Struct, gc=False):
 
 class _Document(msgspec.Struct):
     annotations: list[Detection]
-
-
-FORM = '[{"image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.9}, ...]'
 
 
 def load_detections(path: Path, index: DetectionIndex) -> ScoringData:
@@ -209,6 +210,9 @@ def _refuse(path: Path, field: str, wrong: np.ndarray, values: np.ndarray, rule:
         raise DataError(
             f"{path}, {entry(row)}: {field} is {values[row].tolist()}; {rule}: leave it out"
         )
+
+
+# --- scores ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

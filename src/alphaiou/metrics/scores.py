@@ -120,116 +120,6 @@ class Scores:
         )
 
 
-def scores_of_coco(
-    tables: CocoTables,
-    data: ScoringData,
-    rule: RuleName,
-    classes: tuple[str, ...],
-    iou_thresholds: Sequence[float],
-) -> Scores:
-    """The numbers that COCO's tables are averaged to."""
-    precision, recall = (np.where(t < 0, np.nan, t) for t in (tables.precision, tables.recall))
-    whole = precision[:, :, :, 0, -1]
-    sizes = range(1, len(SIZES))
-    return Scores(
-        rule=rule,
-        classes=classes,
-        iou_thresholds=tuple(iou_thresholds),
-        class_ap=whole.mean(axis=1),
-        precision=whole,
-        size_ap={SIZES[i]: defined_mean(precision[:, :, :, i, -1]) for i in sizes},
-        ar={limit: defined_mean(recall[:, :, 0, i]) for i, limit in enumerate(tables.limits)},
-        size_ar={SIZES[i]: defined_mean(recall[:, :, i, -1]) for i in sizes},
-        recall={
-            round(100 * threshold): defined_mean(row)
-            for threshold, row in zip(iou_thresholds, recall[:, :, 0, -1], strict=True)
-        },
-        found=found_shares(data),
-        **_counts(data),
-    )
-
-
-def scores_of_voc(
-    tables: VocTables,
-    data: ScoringData,
-    rule: RuleName,
-    classes: tuple[str, ...],
-    iou_thresholds: Sequence[float],
-) -> Scores:
-    """VOC's numbers; it knows no sizes and no average recall."""
-    return Scores(
-        rule=rule,
-        classes=classes,
-        iou_thresholds=tuple(iou_thresholds),
-        class_ap=tables.ap,
-        precision=tables.precision,
-        size_ap={},
-        ar={},
-        size_ar={},
-        recall={},
-        found=found_shares(data),
-        **_counts(data),
-    )
-
-
-def defined_mean(values: np.ndarray) -> float:
-    """The mean of those that are not NaN; NaN if none is."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else float("nan")
-
-
-def _counts(data: ScoringData) -> dict[str, int]:
-    return {
-        "num_images": len(data.image_ids),
-        "num_targets": int((~(data.crowd | data.difficult)).sum()),
-        "num_detections": len(data.scores),
-    }
-
-
-def score(
-    data: ScoringData,
-    classes: Sequence[str],
-    *,
-    rule: RuleName = "coco",
-    max_detections: int | None = None,
-    iou_thresholds: Sequence[float] = IOU_THRESHOLDS,
-    evaluator: Evaluator = "hotcoco",
-) -> Scores:
-    """Score detections that are at hand as arrays.
-
-    Args:
-        data: The detections and the targets.
-        classes: The name of each label.
-        rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
-        max_detections: How many detections of a class count in an image, best first; by default
-            what the rule says.
-        iou_thresholds: The IoUs from which a detection finds a target.
-        evaluator: Who computes COCO's tables; pycocotools is slow, and says the same.
-    """
-    chosen = find_rule(rule)
-    data = chosen.ground_truth(data).in_order()
-    limit = max_detections or chosen.max_detections
-    if chosen.precision_at == "101 recalls":
-        if limit is None:
-            raise ValueError(f"rule={rule!r} needs a limit of detections: set max_detections")
-        coco = coco_tables(
-            data,
-            len(classes),
-            iou_thresholds=iou_thresholds,
-            max_detections=limit,
-            evaluator=evaluator,
-        )
-        return scores_of_coco(coco, data, rule, tuple(classes), iou_thresholds)
-    voc = voc_tables(
-        data,
-        len(classes),
-        iou_thresholds=iou_thresholds,
-        max_detections=limit,
-        eleven_points=chosen.precision_at == "11 recalls",
-    )
-    return scores_of_voc(voc, data, rule, tuple(classes), iou_thresholds)
-
-
 class DetectionScores:
     """Collect predictions and targets batch by batch, then compute their scores.
 
@@ -406,3 +296,113 @@ def _thresholds(values: Sequence[float]) -> tuple[float, ...]:
     if not thresholds or not rising or not 0 < thresholds[0] <= thresholds[-1] <= 1:
         raise ValueError(f"iou_thresholds={thresholds} must rise within (0, 1]")
     return thresholds
+
+
+def score(
+    data: ScoringData,
+    classes: Sequence[str],
+    *,
+    rule: RuleName = "coco",
+    max_detections: int | None = None,
+    iou_thresholds: Sequence[float] = IOU_THRESHOLDS,
+    evaluator: Evaluator = "hotcoco",
+) -> Scores:
+    """Score detections that are at hand as arrays.
+
+    Args:
+        data: The detections and the targets.
+        classes: The name of each label.
+        rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
+        max_detections: How many detections of a class count in an image, best first; by default
+            what the rule says.
+        iou_thresholds: The IoUs from which a detection finds a target.
+        evaluator: Who computes COCO's tables; pycocotools is slow, and says the same.
+    """
+    chosen = find_rule(rule)
+    data = chosen.ground_truth(data).in_order()
+    limit = max_detections or chosen.max_detections
+    if chosen.precision_at == "101 recalls":
+        if limit is None:
+            raise ValueError(f"rule={rule!r} needs a limit of detections: set max_detections")
+        coco = coco_tables(
+            data,
+            len(classes),
+            iou_thresholds=iou_thresholds,
+            max_detections=limit,
+            evaluator=evaluator,
+        )
+        return scores_of_coco(coco, data, rule, tuple(classes), iou_thresholds)
+    voc = voc_tables(
+        data,
+        len(classes),
+        iou_thresholds=iou_thresholds,
+        max_detections=limit,
+        eleven_points=chosen.precision_at == "11 recalls",
+    )
+    return scores_of_voc(voc, data, rule, tuple(classes), iou_thresholds)
+
+
+def scores_of_coco(
+    tables: CocoTables,
+    data: ScoringData,
+    rule: RuleName,
+    classes: tuple[str, ...],
+    iou_thresholds: Sequence[float],
+) -> Scores:
+    """The numbers that COCO's tables are averaged to."""
+    precision, recall = (np.where(t < 0, np.nan, t) for t in (tables.precision, tables.recall))
+    whole = precision[:, :, :, 0, -1]
+    sizes = range(1, len(SIZES))
+    return Scores(
+        rule=rule,
+        classes=classes,
+        iou_thresholds=tuple(iou_thresholds),
+        class_ap=whole.mean(axis=1),
+        precision=whole,
+        size_ap={SIZES[i]: defined_mean(precision[:, :, :, i, -1]) for i in sizes},
+        ar={limit: defined_mean(recall[:, :, 0, i]) for i, limit in enumerate(tables.limits)},
+        size_ar={SIZES[i]: defined_mean(recall[:, :, i, -1]) for i in sizes},
+        recall={
+            round(100 * threshold): defined_mean(row)
+            for threshold, row in zip(iou_thresholds, recall[:, :, 0, -1], strict=True)
+        },
+        found=found_shares(data),
+        **_counts(data),
+    )
+
+
+def scores_of_voc(
+    tables: VocTables,
+    data: ScoringData,
+    rule: RuleName,
+    classes: tuple[str, ...],
+    iou_thresholds: Sequence[float],
+) -> Scores:
+    """VOC's numbers; it knows no sizes and no average recall."""
+    return Scores(
+        rule=rule,
+        classes=classes,
+        iou_thresholds=tuple(iou_thresholds),
+        class_ap=tables.ap,
+        precision=tables.precision,
+        size_ap={},
+        ar={},
+        size_ar={},
+        recall={},
+        found=found_shares(data),
+        **_counts(data),
+    )
+
+
+def defined_mean(values: np.ndarray) -> float:
+    """The mean of those that are not NaN; NaN if none is."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else float("nan")
+
+
+def _counts(data: ScoringData) -> dict[str, int]:
+    return {
+        "num_images": len(data.image_ids),
+        "num_targets": int((~(data.crowd | data.difficult)).sum()),
+        "num_detections": len(data.scores),
+    }

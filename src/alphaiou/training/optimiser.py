@@ -1,4 +1,4 @@
-"""How weights change: flat parameters, rates by step, SGD and AdamW, the moving average."""
+"""The optimiser: parameters in one tensor, rates of each step, SGD and AdamW, moving average."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from torch.nn.modules.conv import _ConvNd
 from alphaiou._shapes import Bool, Float
 from alphaiou.detectors import Detector
 from alphaiou.training.recipe import Optimisation, Recipe
+
+Number = Float[Tensor, ""]
+Numbers = Float[Tensor, " numbers"]
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
+
+
+# --- parameters in one tensor ---------------------------------------------------------------------
 
 
 class FlatParameters:
@@ -139,18 +146,7 @@ def _as_stored(parameter: Tensor) -> Tensor:
     return (parameter if parameter.ndim != 4 else parameter.permute(0, 2, 3, 1)).reshape(-1)
 
 
-def float_buffers(model: nn.Module) -> list[Tensor]:
-    """The buffers that are averaged with the weights: the statistics of batch norms."""
-    # An average of what never moves would only round it: frozen norms, and constants that are not
-    # even saved.
-    frozen = (
-        id(buffer)
-        for module in model.modules()
-        if hasattr(module, "running_mean") and not isinstance(module, _BatchNorm)
-        for buffer in module.buffers(recurse=False)
-    )
-    moving = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()} - set(frozen)
-    return [one for one in model.buffers() if one.is_floating_point() and id(one) in moving]
+# --- rates of each step ---------------------------------------------------------------------------
 
 
 class Rates(NamedTuple):
@@ -188,6 +184,12 @@ def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
     )
 
 
+def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 6"]:
+    """The rates of every step: a captured step looks its own up, without a word from the host."""
+    steps = range(steps_per_epoch * recipe.epochs)
+    return torch.tensor([rates(step, steps_per_epoch, recipe) for step in steps])
+
+
 def _share(epoch: int, recipe: Recipe) -> float:
     """What is left of the learning rate in an epoch, counted from 0."""
     how = recipe.optimisation
@@ -216,15 +218,9 @@ def between(start: float, end: float, share: float) -> float:
     return start + (end - start) * share
 
 
-def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 6"]:
-    """The rates of every step: a captured step looks its own up, without a word from the host."""
-    steps = range(steps_per_epoch * recipe.epochs)
-    return torch.tensor([rates(step, steps_per_epoch, recipe) for step in steps])
+# --- optimisers -----------------------------------------------------------------------------------
 
 
-AnyModel = TypeVar("AnyModel", bound=nn.Module)
-Number = Float[Tensor, ""]
-Numbers = Float[Tensor, " numbers"]
 #: Of AdamW: how much of the two means stays in a step, and what keeps their ratio finite.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -376,6 +372,9 @@ def clip(gradient: Numbers, norm: float) -> None:
     gradient.mul_((norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
 
 
+# --- moving average -------------------------------------------------------------------------------
+
+
 class MovingAverage(Generic[AnyModel]):
     """A copy of a model whose weights and statistics follow it: ``m ← dm + (1 − d)w``.
 
@@ -398,3 +397,17 @@ class MovingAverage(Generic[AnyModel]):
         if mine:
             torch._foreach_mul_(mine, decay)
             torch._foreach_add_(mine, torch._foreach_mul(theirs, share))
+
+
+def float_buffers(model: nn.Module) -> list[Tensor]:
+    """The buffers that are averaged with the weights: the statistics of batch norms."""
+    # An average of what never moves would only round it: frozen norms, and constants that are not
+    # even saved.
+    frozen = (
+        id(buffer)
+        for module in model.modules()
+        if hasattr(module, "running_mean") and not isinstance(module, _BatchNorm)
+        for buffer in module.buffers(recurse=False)
+    )
+    moving = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()} - set(frozen)
+    return [one for one in model.buffers() if one.is_floating_point() and id(one) in moving]

@@ -1,4 +1,4 @@
-"""A run as data: everything that decides its result, and the hash that names it."""
+"""The recipe of a run: every setting that its result depends on, and the hash that names it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,40 @@ from alphaiou.losses.module import AlphaSchedule, check_stateless
 from alphaiou.losses.spec import LossSpec, check_modifiers
 from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
+
+__all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
+#: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.setup`).
+AUTO: Literal["auto"] = "auto"
+Selection = Literal["last", "best", "best-on-test"]
+Objectness = Literal["iou", "similarity"]
+Norm = Literal["auto", "frozen", "batch", "group"]
+AnyRecipe = TypeVar("AnyRecipe")
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """Which images are trained on, and which are scored.
+
+    Attributes:
+        path: A data set of any layout, or shapes.
+        train: The split to train on; auto is trainval or train.
+        val: The split to score during training; auto is val, if there is one.
+        test: The split to score at the end; auto is test, if there is one.
+        hold_out: The share of the training images kept for val where there is none.
+        difficult: drop leaves difficult boxes out of training, as the paper does.
+    """
+
+    path: str = "shapes"
+    train: str = "train"
+    val: str | None = None
+    test: str | None = None
+    hold_out: float = 0.0
+    difficult: Literal["drop", "keep"] = "drop"
+
+    def __post_init__(self) -> None:
+        check_choice("data.difficult", self.difficult, ("drop", "keep"))
+        if not 0.0 <= self.hold_out < 1.0:
+            raise ValueError(f"data.hold_out must be from 0 to below 1, got {self.hold_out}")
 
 
 @dataclass(frozen=True)
@@ -126,42 +160,6 @@ _NUMBERS = (
     "ema_growth",
     "accumulate",
 )
-
-
-__all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
-
-#: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.setup`).
-AUTO: Literal["auto"] = "auto"
-Selection = Literal["last", "best", "best-on-test"]
-Objectness = Literal["iou", "similarity"]
-Norm = Literal["auto", "frozen", "batch", "group"]
-AnyRecipe = TypeVar("AnyRecipe")
-
-
-@dataclass(frozen=True)
-class DataRecipe:
-    """Which images are trained on, and which are scored.
-
-    Attributes:
-        path: A data set of any layout, or shapes.
-        train: The split to train on; auto is trainval or train.
-        val: The split to score during training; auto is val, if there is one.
-        test: The split to score at the end; auto is test, if there is one.
-        hold_out: The share of the training images kept for val where there is none.
-        difficult: drop leaves difficult boxes out of training, as the paper does.
-    """
-
-    path: str = "shapes"
-    train: str = "train"
-    val: str | None = None
-    test: str | None = None
-    hold_out: float = 0.0
-    difficult: Literal["drop", "keep"] = "drop"
-
-    def __post_init__(self) -> None:
-        check_choice("data.difficult", self.difficult, ("drop", "keep"))
-        if not 0.0 <= self.hold_out < 1.0:
-            raise ValueError(f"data.hold_out must be from 0 to below 1, got {self.hold_out}")
 
 
 @dataclass(frozen=True)
@@ -321,11 +319,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "norm": get_args(Norm),
     "rule": tuple(RULES),
 }
-
 _POSITIVE = ("box_gain", "final_box_gain", "objectness_gain", "class_gain", "backbone_lr_scale")
-
 _LEAST = {"image_size": 1, "batch_size": 1, "epochs": 1, "seed": 0, "evaluate_every": 0}
-
 #: Fields that not every detector has, and what ``build_detector`` calls them.
 _SETTING_OF = {
     "objectness_gain": "objectness_gain",

@@ -1,4 +1,4 @@
-"""What a run is made of before its first step: splits, images, batches, the step."""
+"""Prepare a run: resolve ``auto``, open its data sets, build its detector and its step."""
 
 from __future__ import annotations
 
@@ -34,6 +34,108 @@ from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
 from alphaiou.training.step import StepOptions, TrainingStep
+
+Images = ImageCache | StreamedImages
+#: Decoded images by what decides them: folder, split, files, size, device.
+DecodedSets = dict[tuple[object, ...], DecodedImages]
+#: The kind of finding that leaves an image out because it is there already.
+REPEATED = "image-duplicate"
+
+
+# --- how a run is computed ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how a run is computed; none of it is part of the result.
+
+    Attributes:
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: GPUs, or processes on the CPU; started by torchrun if more than one.
+        nodes: Machines.
+        workers: Processes that decode images.
+        images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
+            decoded whenever they are needed; ``auto`` streams what fits in no memory.
+        missing: The largest share of the images of a split that may be missing or unreadable; a
+            run that lacks more is refused.
+        checkpoint_seconds: The least time between checkpoints, which are written at the end of an
+            epoch: what a run that is killed may have to compute again.
+        step: Compiled, captured; by default both on CUDA, neither elsewhere.
+        decoded: Where the pixels are kept for the next runs of this process that use the same
+            images; ``None`` keeps none.
+    """
+
+    device: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    workers: int | None = None
+    images: Literal["auto", "memory", "stream"] = "auto"
+    missing: float = MISSING
+    checkpoint_seconds: float = 30.0
+    step: StepOptions | None = None
+    decoded: DecodedSets | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.missing <= 1.0:
+            raise ValueError(f"missing must be from 0 to 1, got {self.missing}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Who is told what a run does; by default nobody."""
+
+    note: Callable[[str], None] = lambda _: None
+    cached: Callable[[int, int], None] = lambda _done, _all: None
+    stepped: Callable[[int, int, int], None] = lambda _epoch, _step, _steps: None
+    epoch_done: Callable[[dict[str, Any]], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where a run is computed, who else computes it, and who is told."""
+
+    execution: Execution
+    report: Report
+    processes: Processes
+    device: torch.device
+
+
+@dataclass
+class Run:
+    """What the functions of a run share.
+
+    Attributes:
+        recipe: What is run.
+        folder: Where it is kept.
+        context: Where and with whom it is computed.
+        sets: Its data sets.
+        caches: Their pixels: ``train``, and ``val`` and ``test`` if there are any.
+        step: The state of the training.
+        notes: What was left out or changed, in sentences.
+        history: What came of every epoch so far.
+        best: The epoch whose weights are kept, unless it is the last.
+        saved_at: When the last checkpoint was written, by the monotonic clock.
+    """
+
+    recipe: Recipe
+    folder: Path
+    context: RunContext
+    sets: RunSets
+    caches: dict[str, Images]
+    step: TrainingStep
+    notes: list[str]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    saved_at: float = field(default_factory=time.monotonic)
+
+    def data_mark(self) -> str:
+        """What changes when the images or boxes of the run do."""
+        sets = (self.sets.train, self.sets.val, self.sets.test)
+        readable = "+".join(str(len(cache)) for cache in self.caches.values())
+        return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
+
+
+# --- settings that are auto -----------------------------------------------------------------------
 
 
 def resolve_auto(recipe: Recipe, device: str) -> Recipe:
@@ -96,8 +198,7 @@ def _only(path: str, names: Sequence[str]) -> str:
     )
 
 
-#: The kind of finding that leaves an image out because it is there already.
-REPEATED = "image-duplicate"
+# --- data sets ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -223,99 +324,7 @@ def _check_classes(train: DetectionIndex, other: DetectionIndex) -> None:
         )
 
 
-Images = ImageCache | StreamedImages
-#: Decoded images by what decides them: folder, split, files, size, device.
-DecodedSets = dict[tuple[object, ...], DecodedImages]
-
-
-@dataclass(frozen=True)
-class Execution:
-    """Where and how a run is computed; none of it is part of the result.
-
-    Attributes:
-        device: ``auto``, ``cpu`` or ``cuda``.
-        devices: GPUs, or processes on the CPU; started by torchrun if more than one.
-        nodes: Machines.
-        workers: Processes that decode images.
-        images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
-            decoded whenever they are needed; ``auto`` streams what fits in no memory.
-        missing: The largest share of the images of a split that may be missing or unreadable; a
-            run that lacks more is refused.
-        checkpoint_seconds: The least time between checkpoints, which are written at the end of an
-            epoch: what a run that is killed may have to compute again.
-        step: Compiled, captured; by default both on CUDA, neither elsewhere.
-        decoded: Where the pixels are kept for the next runs of this process that use the same
-            images; ``None`` keeps none.
-    """
-
-    device: str = "auto"
-    devices: int = 1
-    nodes: int = 1
-    workers: int | None = None
-    images: Literal["auto", "memory", "stream"] = "auto"
-    missing: float = MISSING
-    checkpoint_seconds: float = 30.0
-    step: StepOptions | None = None
-    decoded: DecodedSets | None = None
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.missing <= 1.0:
-            raise ValueError(f"missing must be from 0 to 1, got {self.missing}")
-
-
-@dataclass(frozen=True)
-class Report:
-    """Who is told what a run does; by default nobody."""
-
-    note: Callable[[str], None] = lambda _: None
-    cached: Callable[[int, int], None] = lambda _done, _all: None
-    stepped: Callable[[int, int, int], None] = lambda _epoch, _step, _steps: None
-    epoch_done: Callable[[dict[str, Any]], None] = lambda _: None
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """Where a run is computed, who else computes it, and who is told."""
-
-    execution: Execution
-    report: Report
-    processes: Processes
-    device: torch.device
-
-
-@dataclass
-class Run:
-    """What the functions of a run share.
-
-    Attributes:
-        recipe: What is run.
-        folder: Where it is kept.
-        context: Where and with whom it is computed.
-        sets: Its data sets.
-        caches: Their pixels: ``train``, and ``val`` and ``test`` if there are any.
-        step: The state of the training.
-        notes: What was left out or changed, in sentences.
-        history: What came of every epoch so far.
-        best: The epoch whose weights are kept, unless it is the last.
-        saved_at: When the last checkpoint was written, by the monotonic clock.
-    """
-
-    recipe: Recipe
-    folder: Path
-    context: RunContext
-    sets: RunSets
-    caches: dict[str, Images]
-    step: TrainingStep
-    notes: list[str]
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Any] | None = None
-    saved_at: float = field(default_factory=time.monotonic)
-
-    def data_mark(self) -> str:
-        """What changes when the images or boxes of the run do."""
-        sets = (self.sets.train, self.sets.val, self.sets.test)
-        readable = "+".join(str(len(cache)) for cache in self.caches.values())
-        return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
+# --- images, detector and step --------------------------------------------------------------------
 
 
 def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
