@@ -22,7 +22,7 @@ from alphaiou.study.tables import (
     table_row,
 )
 from alphaiou.training.recipe import Recipe, recipe_from
-from alphaiou.training.recipes import gain_factor, is_steady
+from alphaiou.training.recipes import gain_factor, is_constant
 from benchmarks.record import Record
 from studies.voc320.best import at_best_gain, best_against_best, by_loss
 
@@ -78,7 +78,7 @@ def _plain_cells(record: Record, detector: str, epochs: int) -> Mapping[str, Cel
 
 def _is_headline(own: CellRuns) -> bool:
     recipe = own.cell.recipe
-    return recipe.loss in HEADLINE_LOSSES and is_steady(recipe)
+    return recipe.loss in HEADLINE_LOSSES and is_constant(recipe)
 
 
 def _has_usual_gain(own: CellRuns) -> bool:

@@ -14,7 +14,7 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.study.records import CellRuns
 from alphaiou.study.statistics import PairedChange, paired_change
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import at_usual_gain
+from alphaiou.training.recipes import at_default_gain
 from studies.voc320.best import CHOSEN_BY, at_best_gain
 
 THRESHOLDS = tuple(f"ap{percent}" for percent in range(50, 100, 5))
@@ -97,7 +97,7 @@ def all_else_alike(candidates: Sequence[CellRuns]) -> list[tuple[CellRuns, CellR
 
 def _as_plain(recipe: Recipe) -> Recipe:
     """Plain IoU at the usual box gain, all else as it is."""
-    return at_usual_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
+    return at_default_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
 
 
 def _is_at_a_gain(recipe: Recipe, plain: Recipe) -> bool:

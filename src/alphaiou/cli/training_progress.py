@@ -1,4 +1,4 @@
-"""What a training shows while it runs, and at its end."""
+"""The progress of a training: in the terminal, and as event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET_SECONDS = 10.0
 
 
 class TrainingProgress:
-    """A bar with the time left, and a line an epoch; lines alone where there is no terminal.
+    """A bar with the time left, and one line per epoch; without a terminal only lines.
 
     Args:
         recipe: The run.

@@ -1,4 +1,4 @@
-"""Everything that is wrong in a data set: annotations, images, and labels that nothing uses."""
+"""Find all problems of a data set: in annotations, in images, and labels without an image."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def check_dataset(
         layout: The layout, where the files could be of more than one.
         decode: Decode every image; otherwise only the headers are read, and an image that is cut
             off after its header goes unnoticed.
-        workers: Threads that open images; one a core by default. The report is the same.
+        workers: Threads that open images; one per core by default. The report is the same.
         on_progress: Called with the number of images done and the number of all.
 
     Raises:
@@ -110,7 +110,7 @@ def check_dataset(
     problems += _check_images(indexes, decode, workers or os.cpu_count() or 1, on_progress)
     problems += stray_labels(Path(path), layout, indexes)
     summaries = (SplitSummary(i.split, len(i), i.num_boxes, len(i.classes)) for i in indexes)
-    # Splits overlap (trainval holds train): what is wrong in a file is said once.
+    # Splits overlap (trainval holds train): a problem of a file is reported once.
     return Report(str(path), layout, tuple(summaries), tuple(dict.fromkeys(problems)))
 
 

@@ -50,7 +50,7 @@ def perturb_boxes(
     Args:
         boxes: Boxes of positive size, float32 or float64; they may pass the border of the image.
         rate: The share η, from 0 up to but without 1; at 0 the boxes come back as they are.
-        generator: Where the randomness comes from; four numbers a box are drawn at every rate.
+        generator: The source of random numbers; four numbers per box are drawn at every rate.
         image_size: (height, width) in the unit of the boxes; (1, 1) if they are normalised.
         box_format: The format of ``boxes`` and of the result.
 
@@ -109,7 +109,7 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
 
 
 def check_rate(rate: float) -> None:
-    """Refuse a rate that is not in [0, 1)."""
+    """Reject a rate that is not in [0, 1)."""
     if not 0 <= rate < 1:  # also refuses NaN
         raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
 
@@ -224,14 +224,14 @@ def clean_iou(noisy: DetectionIndex, clean: DetectionIndex) -> CleanIoU:
 
 @dataclass(frozen=True)
 class NoisySet:
-    """What came of writing a noisy data set."""
+    """A noisy data set that was written."""
 
     splits: tuple[DetectionIndex, ...]
     """The splits with noise."""
     ious: tuple[CleanIoU, ...]
     """Mean IoU to the clean boxes, for each split."""
     written: bool
-    """False if the same was there already."""
+    """False if the same data set existed already."""
 
 
 def write_noisy_set(
@@ -243,7 +243,7 @@ def write_noisy_set(
     *,
     images: Placing = "link",
 ) -> NoisySet:
-    """Write splits with noise on every box, as :func:`perturb_index` puts it there.
+    """Write splits with noise on every box, that of :func:`perturb_index`.
 
     The folder gets the noisy splits, the clean annotations under ``clean/``, in the same layout and
     without images, and ``noise.json``: rate, seed, source and the mean IoU to the clean boxes.
@@ -277,7 +277,7 @@ def write_noisy_set(
 
 
 def refuse_noisy(source: Path) -> None:
-    """Refuse a data set that has noise already; its ``clean`` folder has none.
+    """Reject a data set that has noise already; its ``clean`` folder has none.
 
     Raises:
         DataError: The folder, or one of the two above it, has a ``noise.json`` of ours.

@@ -27,13 +27,13 @@ _STRICT = (75, 80, 85, 90, 95)
 class Scores:
     """The scores of some detections, as fractions of one.
 
-    A number that nothing defines (a class without targets, no small targets, sizes and average
-    recall by VOC's rules) is NaN, and means leave it out.
+    A score that is not defined (of a class without targets, of small targets where there are
+    none, of sizes and average recall by VOC's rules) is NaN; means leave it out.
 
     Attributes:
         rule: The rule they were scored by.
         classes: The name of each label.
-        iou_thresholds: The IoUs from which a detection found a target.
+        iou_thresholds: The IoUs from which a detection counts as a match.
         class_ap: Average precision of each class at each threshold.
         precision: Best precision of each class at recall .00, .01, ... 1.00 or beyond.
         size_ap: Mean average precision of small, medium and large targets.
@@ -41,10 +41,10 @@ class Scores:
         size_ar: Average recall of small, medium and large targets under the highest limit.
         recall: Recall under the highest limit by the threshold in percent; average recall is the
             mean of these.
-        found: The share of the targets that sure detections find with at least an IoU, by the IoU
-            in percent: 50, 55, ... 90.
+        found: The share of the targets that confident detections match with at least an IoU, by
+            the IoU in percent: 50, 55, ... 90.
         num_images: Images.
-        num_targets: Targets that count, so none that is ignored.
+        num_targets: Targets, without those that are ignored.
         num_detections: Detections.
     """
 
@@ -127,14 +127,14 @@ class DetectionScores:
     batch is copied to the host at once.
 
     Args:
-        num_classes: How many classes there are; or give their names.
+        num_classes: The number of classes; or give their names.
         classes: The name of each label, 0 to ``len(classes) - 1``.
         rule: ``coco``: COCO's rules, difficult boxes ignored. ``paper``: COCO's rules, difficult
             boxes dropped and 300 detections, as in the Alpha-IoU paper. ``voc``, ``voc07``: the
             rules of PASCAL VOC since 2010 and in 2007.
-        max_detections: How many detections of a class count in an image, best first; by default
-            what the rule says: 100 for COCO, 300 for the paper, no limit for VOC.
-        iou_thresholds: The IoUs from which a detection finds a target.
+        max_detections: The most detections of a class per image, best first; by default that of the
+            rule: 100 for COCO, 300 for the paper, no limit for VOC.
+        iou_thresholds: The IoUs from which a detection counts as a match.
 
     Examples:
         >>> scores = DetectionScores(classes=("cat", "dog"))
@@ -232,7 +232,7 @@ class DetectionScores:
 
     @classmethod
     def from_state(cls, state: Mapping[str, np.ndarray]) -> DetectionScores:
-        """The collector that ``state`` was taken of."""
+        """The collector of a ``state``."""
         made = cls(
             classes=state["classes"].tolist(),
             rule=state["rule"].item(),
@@ -247,7 +247,7 @@ class DetectionScores:
         return made
 
     def data(self) -> ScoringData:
-        """All that was added, as arrays."""
+        """All images so far, as arrays."""
         self._parts = [ScoringData.concatenate(self._parts)]
         return self._parts[0]
 
@@ -307,16 +307,17 @@ def score(
     iou_thresholds: Sequence[float] = IOU_THRESHOLDS,
     evaluator: Evaluator = "hotcoco",
 ) -> Scores:
-    """Score detections that are at hand as arrays.
+    """Score detections given as arrays.
 
     Args:
         data: The detections and the targets.
         classes: The name of each label.
         rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
-        max_detections: How many detections of a class count in an image, best first; by default
-            what the rule says.
-        iou_thresholds: The IoUs from which a detection finds a target.
-        evaluator: Who computes COCO's tables; pycocotools is slow, and says the same.
+        max_detections: The most detections of a class per image, best first; by default that of the
+            rule.
+        iou_thresholds: The IoUs from which a detection counts as a match.
+        evaluator: The library that computes COCO's tables; pycocotools is slower, with the same
+            result.
     """
     chosen = find_rule(rule)
     data = chosen.ground_truth(data).in_order()
@@ -349,7 +350,7 @@ def scores_of_coco(
     classes: tuple[str, ...],
     iou_thresholds: Sequence[float],
 ) -> Scores:
-    """The numbers that COCO's tables are averaged to."""
+    """The scores by COCO's rules."""
     precision, recall = (np.where(t < 0, np.nan, t) for t in (tables.precision, tables.recall))
     whole = precision[:, :, :, 0, -1]
     sizes = range(1, len(SIZES))
@@ -378,7 +379,7 @@ def scores_of_voc(
     classes: tuple[str, ...],
     iou_thresholds: Sequence[float],
 ) -> Scores:
-    """VOC's numbers; it knows no sizes and no average recall."""
+    """The scores by VOC's rules, which have no sizes and no average recall."""
     return Scores(
         rule=rule,
         classes=classes,
@@ -395,7 +396,7 @@ def scores_of_voc(
 
 
 def defined_mean(values: np.ndarray) -> float:
-    """The mean of those that are not NaN; NaN if none is."""
+    """The mean of the values that are not NaN; NaN if all are."""
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else float("nan")
 

@@ -30,7 +30,7 @@ from alphaiou.paper.scales import COCO, VOC, Scale
 from alphaiou.study.grid import Cell, Grid
 from alphaiou.study.series import FOUND
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import gain_name, is_steady, other_factors
+from alphaiou.training.recipes import gain_name, is_constant, other_factors
 from studies.voc320.candidates import CANDIDATES, Candidate
 
 #: The α of the paper's tables.
@@ -313,7 +313,7 @@ def _at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Cell:
     label = f"{recipe.loss_name}{noise}, gain {gain_name(own)}"
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
-    is_published = gain == 1 and is_steady(recipe) and not noise
+    is_published = gain == 1 and is_constant(recipe) and not noise
     return Cell(
         label,
         own,

@@ -13,10 +13,10 @@ from alphaiou.study.grid import Cell
 from alphaiou.study.records import CellRuns, RunRecord
 from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.recipes import (
-    at_usual_gain,
+    at_default_gain,
     gain_factor,
     gain_name,
-    is_steady,
+    is_constant,
     other_factors,
     without_power,
 )
@@ -108,7 +108,7 @@ def run_label(recipe: Recipe) -> str:
 
 def _setting(recipe: Recipe) -> Recipe:
     """The recipe without what may differ; where the data lie changes no result."""
-    recipe = at_usual_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
+    recipe = at_default_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
     data = replace(recipe.data, path=Path(recipe.data.path).name)
     return replace(recipe, data=data, seed=0, evaluate_every=0)
 
@@ -127,14 +127,14 @@ def _rows(runs: Sequence[tuple[Recipe, RunRecord]]) -> dict[str, CellRuns]:
 
 
 def _cell(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Cell:
-    baseline = run_label(at_usual_gain(without_power(recipe)))
+    baseline = run_label(at_default_gain(without_power(recipe)))
     known = baseline in others and baseline != label
     return Cell(label, recipe, baseline if known else None, _published(recipe))
 
 
 def _published(recipe: Recipe) -> dict[str, float]:
     """What the paper prints for a run with clean boxes and all images."""
-    usual = is_steady(recipe) and gain_factor(recipe) == 1
+    usual = is_constant(recipe) and gain_factor(recipe) == 1
     if not usual or recipe.noise or recipe.subset < 1:
         return {}
     return published_scores(recipe.detector, loss_key(recipe.loss)) or {}

@@ -1,4 +1,4 @@
-"""The loop: epochs of steps, scores, checkpoints, and the record that a run leaves."""
+"""Train a run: epochs of steps, scores, checkpoints, and the record at the end."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def fit(
     execution: Execution = Execution(),
     report: Report = Report(),
 ) -> dict[str, Any]:
-    """Train a detector as a recipe says, and leave a record.
+    """Train a detector by a recipe, and write its record.
 
-    Stopped at any moment and called again, it goes on from the last checkpoint to the same
-    result; a finished run is not computed again.
+    A run that was stopped at any moment goes on from its last checkpoint to the same result; a
+    finished run is not computed again.
 
     Args:
-        recipe: The run.
-        folder: Runs are kept under it, each in a folder named by the hash of its recipe.
+        recipe: The recipe of the run.
+        folder: The folder of all runs; each has a folder in it, named by the hash of its recipe.
         execution: Where and how to compute.
-        report: Who is told.
+        report: Callbacks for its progress.
 
     Returns:
         The record, which is also in ``record.json`` of the run's folder.

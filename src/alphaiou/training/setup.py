@@ -38,7 +38,7 @@ from alphaiou.training.step import StepOptions, TrainingStep
 Images = ImageCache | StreamedImages
 #: Decoded images by what decides them: folder, split, files, size, device.
 DecodedSets = dict[tuple[object, ...], DecodedImages]
-#: The kind of finding that leaves an image out because it is there already.
+#: The kind of problem that leaves an image out because it is listed twice.
 REPEATED = "image-duplicate"
 
 
@@ -82,7 +82,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Report:
-    """Who is told what a run does; by default nobody."""
+    """Callbacks for the progress of a run; by default they do nothing."""
 
     note: Callable[[str], None] = lambda _: None
     cached: Callable[[int, int], None] = lambda _done, _all: None
@@ -92,7 +92,7 @@ class Report:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where a run is computed, who else computes it, and who is told."""
+    """Where and how a run is computed, and who is told of its progress."""
 
     execution: Execution
     report: Report
@@ -102,17 +102,17 @@ class RunContext:
 
 @dataclass
 class Run:
-    """What the functions of a run share.
+    """The state of a run.
 
     Attributes:
-        recipe: What is run.
-        folder: Where it is kept.
-        context: Where and with whom it is computed.
+        recipe: Its recipe.
+        folder: Its folder.
+        context: Where and how it is computed.
         sets: Its data sets.
-        caches: Their pixels: ``train``, and ``val`` and ``test`` if there are any.
+        caches: Their images: ``train``, and ``val`` and ``test`` if the run has them.
         step: The state of the training.
-        notes: What was left out or changed, in sentences.
-        history: What came of every epoch so far.
+        notes: The images and boxes that were left out or changed, in sentences.
+        history: The losses, speed and scores of every epoch so far.
         best: The epoch whose weights are kept, unless it is the last.
         saved_at: When the last checkpoint was written, by the monotonic clock.
     """
@@ -129,7 +129,7 @@ class Run:
     saved_at: float = field(default_factory=time.monotonic)
 
     def data_mark(self) -> str:
-        """What changes when the images or boxes of the run do."""
+        """A fingerprint of the images and boxes of the run."""
         sets = (self.sets.train, self.sets.val, self.sets.test)
         readable = "+".join(str(len(cache)) for cache in self.caches.values())
         return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
@@ -139,14 +139,14 @@ class Run:
 
 
 def resolve_auto(recipe: Recipe, device: str) -> Recipe:
-    """The recipe without any ``auto``: the precision of the device, the splits that there are.
+    """Replace every ``auto`` of a recipe: the precision by the device, the splits by the data set.
 
     Args:
         recipe: The run.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        DataError: The data set has no split that is plainly the one to train on.
+        DataError: The data set has no split that is clearly the one to train on.
 
     Examples:
         >>> resolve_auto(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
@@ -203,13 +203,13 @@ def _only(path: str, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class RunSets:
-    """What a run trains on and is scored on, and what was done to it.
+    """The data sets of a run, and how they were changed.
 
     Attributes:
         train: The training images.
         val: Scored during training.
         test: Scored at the end.
-        notes: What was left out or changed, in sentences.
+        notes: The images and boxes that were left out or changed, in sentences.
     """
 
     train: DetectionDataset
@@ -222,12 +222,12 @@ def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
     """Open the data sets of a recipe.
 
     Args:
-        recipe: Whose.
+        recipe: The recipe.
         missing: The largest share of the images of a split that may be missing or unreadable.
 
     Raises:
-        DataError: A set is not there, is empty, lacks too many images, or its splits have different
-            classes.
+        DataError: A data set does not exist, is empty, lacks too many images, or its splits have
+            different classes.
     """
     data, notes = recipe.data, []
     train = load_dataset(data.path, data.train).index
@@ -288,16 +288,16 @@ def hold_out(
 def check_whole(
     index: DetectionIndex, usable: int, problems: Sequence[Problem], missing: float
 ) -> None:
-    """Refuse a split that lacks too many of its images: half of an archive trains, and misleads.
+    """Reject a split that lacks too many of its images: half an archive would train, and mislead.
 
     Args:
         index: The split.
         usable: How many of its images can be used.
-        problems: What was found, among it why others cannot.
+        problems: The problems of the split, among them why other images cannot be used.
         missing: The largest share that may be missing or unreadable.
 
     Raises:
-        DataError: More are.
+        DataError: More images are missing.
     """
     lost = [one for one in problems if one.effect == "image left out" and one.kind != REPEATED]
     total = usable + len(lost)
@@ -328,7 +328,7 @@ def _check_classes(train: DetectionIndex, other: DetectionIndex) -> None:
 
 
 def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
-    """Read the data and build the detector; both depend on the recipe alone."""
+    """Open the data and build the detector; both depend on the recipe alone."""
     missing = context.execution.missing
     sets = run_sets(recipe, missing)
     notes = list(sets.notes)

@@ -1,4 +1,4 @@
-"""What the commands over data sets share: options, opening splits, saying what was done."""
+"""What the commands on data sets share: options, opening splits, reporting what was done."""
 
 from __future__ import annotations
 

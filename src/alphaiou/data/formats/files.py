@@ -1,4 +1,4 @@
-"""Where the bytes of images are: in folders, or in tar shards read in place."""
+"""The encoded images of a data set: in folders, or in tar shards that are read in place."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class FolderImages:
         return str(self.root / name)
 
     def missing(self, names: Iterable[str]) -> list[int]:
-        """The names that are no file; one listing a folder, where a stat a file is slow."""
+        """The names that are no file; one listing per folder, since a stat per file is slow."""
         listings: dict[str, set[str]] = {}
         absent = []
         for position, name in enumerate(names):

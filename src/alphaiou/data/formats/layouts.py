@@ -31,7 +31,7 @@ from alphaiou.data.problems import DataError, left_out
 
 logger = logging.getLogger("alphaiou.data")
 
-#: What is looked for, for messages.
+#: The files that each layout is recognised by, for messages.
 SIGNS: dict[Layout, str] = {
     "voc": "VOC2007 and the like with Annotations, ImageSets/Main and JPEGImages",
     "coco": "a .json file, annotations/*.json, or */_annotations.coco.json",
@@ -46,9 +46,9 @@ SHAPES_WORDS = "shapes, shapes-plain, shapes-discs, and each with a size such as
 def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) -> DetectionDataset:
     """Open one split of a data set, of whatever layout it is.
 
-    The index is kept on disk, and taken from there while the files stay the same (see
-    :mod:`alphaiou.data.formats.index_cache`). What was opened, and what had to be left out, goes to
-    the logger ``alphaiou.data``; ``dataset.index.problems`` has every finding.
+    The index is cached on disk, and read from there while the files stay the same (see
+    :mod:`alphaiou.data.formats.index_cache`). The data set, and images and boxes that are left
+    out, are reported to the logger ``alphaiou.data``; ``dataset.index.problems`` lists them.
 
     Args:
         path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or a word for a
@@ -58,8 +58,8 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
         layout: The layout, where the files could be of more than one.
 
     Raises:
-        DataError: It is no data set, could be two, or has no such split; the message says what
-            was looked for, and what there is.
+        DataError: It is no data set, could be of two layouts, or has no such split; the message
+            names what was looked for, and the splits.
 
     Examples:
         >>> dataset = load_dataset("shapes", "val")
@@ -76,7 +76,7 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
 
 
 def open_dataset(path: str | Path, split: str, layout: Layout) -> DetectionDataset:
-    """Open a data set of a known layout without a word: for those who report by themselves."""
+    """Open a data set of a known layout without logging, for callers that report by themselves."""
     if layout == "shapes":
         return _drawn(str(path), split)
     return DetectionDataset(_index(Path(path), split, layout))

@@ -35,7 +35,7 @@ VOC_CLASSES = (
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
     "tvmonitor",
 )
-#: A file beside the years that names the classes, one a line, where they are not VOC's own.
+#: A file beside the years that names the classes, one per line, where they are not VOC's own.
 CLASSES_FILE = "classes.txt"
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 DEEPEST_NESTING = 32
@@ -64,7 +64,7 @@ def voc_years(root: Path) -> list[Path]:
 
 
 def find_years(root: Path) -> list[Path]:
-    """The same; none if the folder is no devkit."""
+    """The same as ``voc_years``; none if the folder is no devkit."""
     for folder in (root, root / "VOCdevkit"):
         if years := sorted(filter(_is_year, folder.glob("*/"))):
             return years

@@ -60,14 +60,14 @@ def detr(
     norm: Norm | None = None,
     backbone_lr_scale: float | None = None,
 ) -> DETR:
-    """DETR with a ResNet-50 and fresh weights, all but those that the backbone is given.
+    """DETR with a ResNet-50 and random weights, or those given for the backbone.
 
     Args:
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``xyxy``
-            to one value a pair; GIoU with α = 3 unless given.
-        match_loss: The same for the cost of a match; GIoU with α = 1 unless given.
-        box_weight: How much the box part of the loss counts; for other weights give the detector
+            to one value per pair; GIoU with α = 3 by default.
+        match_loss: The same for the cost of a match; GIoU with α = 1 by default.
+        box_weight: The weight of the box part of the loss; for other weights give the detector
             another loss, ``detector.loss = DETRLoss(...)``.
         queries: The most objects of an image.
         dropout: The share of numbers that the transformer drops in training.
@@ -112,17 +112,17 @@ def detr(
 
 
 class DETR(Detector):
-    """The detector, torchvision's way: losses in training, detections in evaluation.
+    """DETR with torchvision's interface: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``class``, ``l1`` and ``box``, to be
     summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the image),
-    ``scores`` and ``labels`` of each image, one a query, best first. Images are a batch, or a list
-    of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+    ``scores`` and ``labels`` of each image, one per query, best first. Images are a batch, or a
+    list of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
 
     Args:
         network: Images to what each query finds.
         loss: The loss in training.
-        backbone_lr_scale: The share of the learning rate that the backbone learns with.
+        backbone_lr_scale: The factor of the learning rate for the backbone.
     """
 
     #: The parts that are worth compiling by themselves: the network does not depend on the loss.
@@ -217,10 +217,11 @@ def pixel_mask(
 
 
 class DETRNetwork(nn.Module):
-    """Images to the classes and boxes of every query in every layer of the decoder.
+    """The classes and boxes of every query after every layer of the decoder.
 
     Args:
-        model: Where the weights are; a state dict of such a model loads into ``network.model``.
+        model: The model with the weights; a state dict of such a model loads into
+            ``network.model``.
 
     A decoder's layer hands its output on as it is, and the norm before the heads is theirs alone,
     as DETR was published and as its checkpoints expect. transformers does otherwise where
@@ -259,7 +260,7 @@ class DETRNetwork(nn.Module):
     def _encode(
         self, pixels: Float[Tensor, "batch 3 height width"], mask: PixelMask | None
     ) -> tuple[States, Float[Tensor, "#batch places channels"], Tensor | None]:
-        """What the encoder makes of the images, where that is, and where it is to be looked at."""
+        """The encoded images, the encoding of their positions, and the attention mask."""
         model = self.model.model
         features = model.backbone.model(pixels).feature_maps[-1]
         states = model.input_projection(features).flatten(2).transpose(1, 2)

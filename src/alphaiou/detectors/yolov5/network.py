@@ -61,17 +61,17 @@ def yolov5(
     anchors: Float[Tensor, "3 3 2"] | None = None,
     postprocess: PostProcess | None = None,
 ) -> YOLOv5:
-    """YOLOv5 with fresh weights.
+    """YOLOv5 with random weights.
 
     Args:
         name: One of ``SIZES``.
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``cxcywh``
-            to one value a pair; α-IoU with α = 3 unless given.
-        box_gain: How much the box part of the loss counts.
-        objectness_gain: How much the objectness part counts, for images of 640 pixels; for others
-            it goes with their area.
-        class_gain: How much the class part counts, for 80 classes; it goes with their number.
+            to one value per pair; α-IoU with α = 3 by default.
+        box_gain: The weight of the box part of the loss.
+        objectness_gain: The weight of the objectness part for images of 640 pixels; it is scaled
+            with their area.
+        class_gain: The weight of the class part for 80 classes; it is scaled with their number.
         objectness: What the objectness of a positive learns: ``iou``, or ``similarity`` (one minus
             the box loss) as in the published code of the paper.
         anchors: Width and height of three anchors on each of three layers, in pixels; those of
@@ -102,7 +102,7 @@ def yolov5(
 
 
 class YOLOv5(Detector):
-    """The detector, torchvision's way: losses in training, detections in evaluation.
+    """YOLOv5 with torchvision's interface: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``box``, ``objectness`` and ``class``,
     to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
@@ -111,8 +111,8 @@ class YOLOv5(Detector):
     """
 
     anchors: Tensor
-    #: The parts that are worth compiling by themselves: the network does not depend on the loss, so
-    #: that the kernels made for one training serve the next with another loss.
+    #: The parts that are compiled separately: the network does not depend on the loss, so that its
+    #: kernels serve the next training with another loss.
     compiled_parts = ("network", "loss")
     loss_names = ("box", "objectness", "class")
     sums_over_images = True
@@ -146,7 +146,7 @@ class YOLOv5(Detector):
         return losses
 
     def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
-        """Take other anchors if too few boxes are like these."""
+        """Fit the anchors to the boxes if too few boxes match the present ones."""
         self.anchors.copy_(fit_anchors(sizes, self.anchors, seed=seed))
 
     def predict(
@@ -336,10 +336,10 @@ def doubled(x: Features) -> Features:
 
 
 def convolve(x: Features, conv: nn.Conv2d) -> Features:
-    """A convolution; on CUDA its channels, in and out, are made up to eights.
+    """A convolution; on CUDA its channels, in and out, are padded to multiples of eight.
 
-    The fast kernels there take no other numbers: for the 12 channels of an image's 2×2 blocks, or
-    the 75 of a head for 20 classes, cuDNN would make up copies first, or take slow ones.
+    The fast kernels take no other numbers: for the 12 channels of an image's 2×2 blocks, or the 75
+    of a head for 20 classes, cuDNN would pad copies first, or take slow kernels.
     """
     fits = conv.in_channels % 8 == conv.out_channels % 8 == 0
     convolved: Tensor = convolve_in_eights(x, conv) if x.is_cuda and not fits else conv(x)
@@ -360,7 +360,7 @@ def convolve_in_eights(x: Features, conv: nn.Conv2d) -> Features:
 
 
 def fold_batch_norm(model: AnyModule) -> AnyModule:
-    """A copy for inference whose convolutions have taken in their batch norms.
+    """A copy for inference with each batch norm folded into its convolution.
 
     Examples:
         >>> folded = fold_batch_norm(Conv(3, 8, kernel=3))
