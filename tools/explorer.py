@@ -17,7 +17,7 @@ from alphaiou.study.grid import Grid
 from alphaiou.study.records import RunRecord, load_records
 from alphaiou.study.statistics import PairedChange
 from alphaiou.study.tables import table_row
-from alphaiou.training.recipes import gain_factor, is_steady
+from alphaiou.training.recipes import gain_factor, is_constant
 from tools.runs import grids_of, rows_of
 
 RECORDS = Path("studies/voc320/records")
@@ -58,7 +58,7 @@ def _table(grid: Grid, records: Sequence[RunRecord]) -> dict[str, Any]:
     shown = []
     for label, own in runs.items():
         recipe, loss = own.row.recipe, own.row.recipe.loss
-        is_plain = loss.penalty_alpha is None and not loss.modifiers and is_steady(recipe)
+        is_plain = loss.penalty_alpha is None and not loss.modifiers and is_constant(recipe)
         has_default_gain = gain_factor(recipe) == 1
         if not is_plain or not (has_default_gain or loss.alpha == 1):
             continue

@@ -31,10 +31,10 @@ from alphaiou.study.tables import (
 )
 from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.recipes import (
-    at_usual_gain,
+    at_default_gain,
     gain_factor,
     gain_name,
-    is_steady,
+    is_constant,
     other_factors,
     without_power,
 )
@@ -103,7 +103,7 @@ def run_label(recipe: Recipe) -> str:
 
 def _setting(recipe: Recipe) -> Recipe:
     """The recipe without what may differ within a grid; where the data lie changes no result."""
-    recipe = at_usual_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
+    recipe = at_default_gain(replace(recipe, loss=LossSpec("iou"), alpha_schedule=None))
     data = replace(recipe.data, path=Path(recipe.data.path).name)
     return replace(recipe, data=data, seed=0, evaluate_every=0)
 
@@ -141,14 +141,14 @@ def _unusual(recipe: Recipe) -> list[str]:
 
 def _row(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Row:
     """A row; its baseline is the same kind with α = 1 at the default gain, if that was run."""
-    baseline = run_label(at_usual_gain(without_power(recipe)))
+    baseline = run_label(at_default_gain(without_power(recipe)))
     known = baseline in others and baseline != label
     return Row(label, recipe, baseline if known else None, _published(recipe))
 
 
 def _published(recipe: Recipe) -> dict[str, float]:
     """What the paper prints for a run with clean boxes and all images."""
-    usual = is_steady(recipe) and gain_factor(recipe) == 1
+    usual = is_constant(recipe) and gain_factor(recipe) == 1
     if not usual or recipe.noise or recipe.subset < 1:
         return {}
     return published_scores(recipe.detector, loss_key(recipe.loss)) or {}
@@ -232,7 +232,7 @@ def _runs_of(rows: Rows) -> list[RunRecord]:
 
 
 def _is_headline(recipe: Recipe) -> bool:
-    return recipe.loss in HEADLINE_LOSSES and is_steady(recipe)
+    return recipe.loss in HEADLINE_LOSSES and is_constant(recipe)
 
 
 def _has_default_gain(own: RowRuns) -> bool:

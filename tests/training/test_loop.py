@@ -34,7 +34,7 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_four_images_are_learnt_by_heart(tmp_path):
+def test_overfits_four_images(tmp_path):
     path = easy_images(tmp_path / "data", 4)
     recipe = learning_recipe(path, epochs=380, seed=1, data={"val": "train"})
     record, _ = train(recipe, tmp_path / "runs", checkpoint_seconds=1e9)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from alphaiou.cli.missing import Missing, check_missing
+from alphaiou.cli.options import Missing, check_missing
 from alphaiou.data.problems import MISSING
 
 if TYPE_CHECKING:

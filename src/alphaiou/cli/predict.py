@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from alphaiou.cli.options import Workers
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,13 +17,6 @@ if TYPE_CHECKING:
 
     from alphaiou.inference.predictor import PredictedImage
     from alphaiou.inference.weights import TrainedDetector
-
-
-Workers = Annotated[
-    int | None,
-    tyro.conf.DisallowNone,
-    tyro.conf.arg(metavar="INT", help_behavior_hint="(default: by images and cores)"),
-]
 
 
 @dataclass(frozen=True)

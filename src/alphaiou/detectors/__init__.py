@@ -1,4 +1,8 @@
-"""Detectors that train with any box loss, under torchvision's contract."""
+"""Detectors that train with any box loss, with torchvision's interface.
+
+Each is a folder with the same modules: ``network`` (the detector and its network), ``targets``
+(which predictions learn which boxes) and ``loss``. ``build_detector`` builds one by its name.
+"""
 
 from alphaiou.batch import Targets
 from alphaiou.detectors.base import (

@@ -22,12 +22,12 @@ from alphaiou.losses.spec import LossSpec
 
 FASTER_RCNN, DETR = "fasterrcnn_r50_fpn", "detr_r50"
 DETECTORS = (*SIZES, FASTER_RCNN, DETR)
-#: Losses of the numbers that Faster R-CNN learns, and not of the boxes that they lead to.
+#: Losses of the deltas that Faster R-CNN learns, not of the boxes that they lead to.
 DELTA_LOSSES: tuple[DeltaLoss, ...] = get_args(DeltaLoss)
 AnyPart = TypeVar("AnyPart", LossSpec, AlphaSchedule)
 
 _BACKBONE = {"backbone_weights": "backbone_weights", "norm": "norm"}
-#: What may be said of a detector, and what its own function calls it.
+#: The settings of each detector, and the names that its own function has for them.
 _YOLOV5_SETTINGS = {
     name: name
     for name in (
@@ -59,7 +59,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 
 
 def settings_of(name: str) -> tuple[str, ...]:
-    """What ``build_detector`` can be told about a detector, besides its box loss.
+    """The settings that ``build_detector`` takes for a detector, besides its box loss.
 
     Examples:
         >>> settings_of("detr_r50")
@@ -88,20 +88,20 @@ def build_detector(
     image_size: int | None = None,
     postprocess: PostProcess | None = None,
 ) -> Detector:
-    """A detector with fresh weights; what is not given is as usual for it.
+    """A detector with random weights; settings that are not given have its defaults.
 
-    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the modules of these names build the
-    same, and let more be chosen.
+    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the ``network`` modules have more
+    settings.
 
     Args:
         name: One of ``DETECTORS``.
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
-        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value a
-            pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
+        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value
+            per pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
             ``l1`` or ``smooth_l1`` of its deltas. α = 3 unless given: of IoU, for DETR of GIoU.
-        box_gain: How much the box loss counts.
-        objectness_gain: How much the objectness loss counts (YOLOv5).
-        class_gain: How much the class loss counts (YOLOv5).
+        box_gain: The weight of the box loss.
+        objectness_gain: The weight of the objectness loss (YOLOv5).
+        class_gain: The weight of the class loss (YOLOv5).
         objectness: What the objectness of a positive learns, ``iou`` or ``similarity`` (YOLOv5).
         anchors: Width and height of three anchors on each of three layers, in pixels (YOLOv5).
         rpn_loss: The box loss of the first stage (Faster R-CNN).
@@ -109,14 +109,14 @@ def build_detector(
         backbone_weights: ``imagenet`` for those of torchvision, or a file of the like (Faster
             R-CNN, DETR).
         norm: The norms of the backbone (Faster R-CNN, DETR).
-        backbone_lr_scale: The share of the learning rate that the backbone learns with (DETR).
+        backbone_lr_scale: The factor of the learning rate for the backbone (DETR).
         dropout: The share of numbers that the transformer drops in training (DETR).
         image_size: The side of the images, which the sizes of anchors go with (Faster R-CNN).
         postprocess: Thresholds of score and NMS, and the number of detections (not DETR).
 
     Raises:
-        ValueError: The detector has nothing that could be so chosen.
-        WeightsError: The weights of the backbone are not there or do not fit.
+        ValueError: The detector has no such setting.
+        WeightsError: The weights of the backbone do not exist or do not fit.
 
     Examples:
         >>> detector = build_detector("yolov5n", 20, box_loss=AlphaIoULoss("diou", alpha=3.0))

@@ -37,7 +37,7 @@ def evaluate(
         images: Their pixels, in the same order; images that cannot be read are not scored.
         rule: How to score.
         precision: The arithmetic of the network.
-        batch_size: Images at a time; as many as the detector is good for unless given.
+        batch_size: Images at a time; by default that of the detector.
         rank: Which of several processes this is, each of which takes a share of the images.
         count: The number of these processes; the scores are those of all images.
     """
@@ -88,13 +88,13 @@ def in_original(
 
 
 def readable(index: DetectionIndex, cache: ImageCache) -> DetectionIndex:
-    """The images of an index that a cache has."""
+    """The part of an index whose images a cache holds."""
     there = np.isin(index.image_ids, cache.image_ids.cpu().numpy())
     return index if there.all() else index.take(np.flatnonzero(there))
 
 
 def ground_truth(index: DetectionIndex, image: int) -> dict[str, object]:
-    """The boxes of an image as scores want them."""
+    """The boxes of an image in the form that ``DetectionScores`` takes."""
     rows = index.rows(image)
     return {
         "boxes": index.boxes[rows],

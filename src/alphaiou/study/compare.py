@@ -19,7 +19,7 @@ from alphaiou.training.loop import Execution, Report, fit
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe, recipe_hash
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
 from alphaiou.training.record import RECORD, finished_record
-from alphaiou.training.setup import settle, settle_splits
+from alphaiou.training.setup import resolve_auto, resolve_splits
 
 #: The drawn set that is learnt in a minute, and how much of it is trained on.
 DRAWN, DRAWN_SHARE = "shapes-discs-64", 0.5
@@ -129,7 +129,7 @@ def _compared_detector(settings: CompareSettings, image_size: int, classes: int)
 
 def compared_splits(path: str) -> DataRecipe:
     """The splits to train on and to score on: of those that there are, or a share held out."""
-    data = settle_splits(DataRecipe(path, train=AUTO, val=AUTO), "best")
+    data = resolve_splits(DataRecipe(path, train=AUTO, val=AUTO), "best")
     if data.val is None and "test" in split_names(path):
         return replace(data, val="test")
     return data if data.val else replace(data, hold_out=HELD_OUT)
@@ -137,7 +137,7 @@ def compared_splits(path: str) -> DataRecipe:
 
 def unfinished(recipes: Sequence[Recipe], folder: Path, device: str = "cpu") -> list[Recipe]:
     """The recipes whose runs are still to be computed, or to be gone on with."""
-    names = {recipe: recipe_hash(settle(recipe, device)) for recipe in recipes}
+    names = {recipe: recipe_hash(resolve_auto(recipe, device)) for recipe in recipes}
     return [recipe for recipe in recipes if finished_record(folder / names[recipe]) is None]
 
 

@@ -20,7 +20,7 @@ from alphaiou.study.records import DATA_LINKS, read_record, record_paths
 from alphaiou.training.loop import Execution, Report
 from alphaiou.training.recipe import Recipe, recipe_hash
 from alphaiou.training.record import RECORD
-from alphaiou.training.setup import settle
+from alphaiou.training.setup import resolve_auto
 
 
 def fit_side_by_side(
@@ -159,7 +159,7 @@ def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]
     runs: dict[str, PlannedRun] = {}
     for grid in grids:
         for cell, seeded in grid.recipes():
-            recipe = settle(seeded, device)
+            recipe = resolve_auto(seeded, device)
             name = recipe_hash(recipe)
             label = f"{grid.name}: {cell.label}, seed {recipe.seed}"
             known = runs.get(name, PlannedRun(name, label, recipe))

@@ -12,7 +12,7 @@ from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
 from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds
 from alphaiou.study.statistics import PairedChange, bootstrap_mean, paired_change
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import at_usual_gain, gain_factor, gain_name
+from alphaiou.training.recipes import at_default_gain, gain_factor, gain_name
 
 Item = TypeVar("Item")
 
@@ -66,7 +66,7 @@ SWEEPS = (
         lambda r: replace(r, loss=replace(r.loss, alpha=1.0)),
         plain=1.0,
     ),
-    Sweep("gain", "box gain, times the usual", gain_factor, at_usual_gain),
+    Sweep("gain", "box gain, times the usual", gain_factor, at_default_gain),
     Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),
     Sweep(
         "subset",

@@ -51,17 +51,17 @@ def _launch(kind: str, devices: int, nodes: int) -> tuple[Processes, torch.devic
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that speaks, also before the others are joined."""
+    """Whether this is the first process, also before the others are joined."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 class Processes:
-    """The processes of a training; one alone unless a process group is there.
+    """The processes of a training; a single one without a process group.
 
     With several, the mean gradient, the number of positives and the statistics of batch norms are
-    those of the whole batch: the result does not depend on their number but for rounding.
+    those of the whole batch: the result is the same up to rounding.
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
@@ -70,12 +70,12 @@ class Processes:
         self.rank = fabric.global_rank if fabric else 0
 
     def __deepcopy__(self, _: dict[int, Any]) -> Processes:
-        """There is one set of processes, also for a copy of a model that has joined them."""
+        """The same object: a copy of a model belongs to the same processes."""
         return self
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and reports."""
         return self.rank == 0
 
     def average(self, tensor: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Processes:
         return tensor
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.fabric is not None and self.count > 1:
             self.fabric.barrier()
 

@@ -18,7 +18,7 @@ from alphaiou.inference.weights import CheckpointError
 from alphaiou.training.recipe import Recipe, recipe_hash
 
 RECORD = "record.json"
-#: What an epoch of the history has besides the parts of the loss, which depend on the detector.
+#: The fields of an epoch of the history that are not parts of the loss.
 NO_LOSSES = (
     "epoch",
     "seconds",
@@ -59,7 +59,7 @@ def run_record(
 
 
 def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The parts of the loss in an epoch of the history: all that is not of the known others.
+    """The parts of the loss in an epoch of the history, which depend on the detector.
 
     Examples:
         >>> loss_parts({"epoch": 1, "box": 0.5, "class": 0.25, "seconds": 60.0})
@@ -69,7 +69,7 @@ def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def throughput(history: Sequence[Mapping[str, Any]]) -> float:
-    """Images a second over whole epochs, the first one left out if there are others."""
+    """Images per second over whole epochs, without the first one if there are others."""
     counted = history[1:] or history
     seconds = sum(entry["seconds"] for entry in counted)
     images = sum(entry["images_per_second"] * entry["seconds"] for entry in counted)
@@ -77,7 +77,7 @@ def throughput(history: Sequence[Mapping[str, Any]]) -> float:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes in use so far: of the GPU by torch, else of the host by this process."""
+    """The peak memory in bytes: of the GPU in torch, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
@@ -87,10 +87,10 @@ def peak_memory(device: torch.device) -> int:
 
 
 def finished_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a run that is finished; None otherwise.
+    """The record of a finished run; None if there is none.
 
     Raises:
-        CheckpointError: There is one that is no record; the message says what to do.
+        CheckpointError: The record is damaged; the message names the remedy.
     """
     path = folder / RECORD
     if not path.exists():
@@ -119,7 +119,7 @@ def write_record(record: Mapping[str, Any], folder: Path) -> Path:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """JSON knows no NaN: a number that nothing defines is null."""
+    """JSON has no NaN: a number that is not defined is null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

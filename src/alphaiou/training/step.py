@@ -1,8 +1,8 @@
-"""One step of training, as the device does it: augment, predict, loss, gradient, update, average.
+"""One training step on the device: augment, predict, loss, gradient, update, average.
 
-Nothing in it waits for the host, and all shapes are fixed, so on CUDA the whole of it is recorded
-once as a CUDA graph and replayed: at 64 images of 320 pixels launching the kernels one by one
-takes longer than running them.
+It has static shapes and no host synchronisation, so that on CUDA the whole step is recorded once
+as a CUDA graph and replayed: at 64 images of 320 pixels, launching the kernels one by one takes
+longer than running them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WARM_UP_STEPS = 3
 
 
 class Batches(Protocol):
-    """Where the batches of a training come from."""
+    """The source of the batches of a training."""
 
     #: Whether ``draw`` may be recorded in a CUDA graph.
     capturable: bool
@@ -70,7 +70,7 @@ class StepOptions:
 
 
 class Totals(NamedTuple):
-    """What has happened since the epoch began, on the device."""
+    """Sums since the epoch began, on the device."""
 
     losses: Float[Tensor, " parts"]
     lost_boxes: Int[Tensor, ""]
@@ -82,10 +82,10 @@ class TrainingStep:
 
     Args:
         detector: The detector, on its device.
-        batches: Where its batches come from.
+        batches: The source of its batches.
         recipe: The run.
         steps_per_epoch: The number of batches of an epoch.
-        processes: Who else computes a share of each batch.
+        processes: The processes that share each batch.
         options: How to compute.
     """
 
@@ -143,7 +143,7 @@ class TrainingStep:
             yield
 
     def begin_epoch(self, epoch: int) -> None:
-        """Be ready for the first step of an epoch, counted from 0."""
+        """Prepare for the first step of an epoch, counted from 0."""
         self.batches.begin_epoch(epoch)
         self.number.fill_(epoch * self.steps_per_epoch)
         self.totals.losses.zero_()
@@ -161,7 +161,7 @@ class TrainingStep:
             self.graph.replay()
 
     def record(self) -> None:
-        """Record the step as a CUDA graph, and leave everything as it was before."""
+        """Record the step as a CUDA graph; the state is as it was before."""
         if not self.capture:
             return
         self.begin_epoch(0)
@@ -208,7 +208,7 @@ class TrainingStep:
                 tensor.copy_(drawn[name], non_blocking=True)
 
     def losses(self, images: Tensor, targets: Targets) -> Float[Tensor, " parts"]:
-        """What some images add to the parts of the loss of their batch."""
+        """The contribution of some images to the parts of the loss of their batch."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
         # Casts that outlive the step would go stale in a recorded one.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
@@ -264,7 +264,7 @@ class TrainingStep:
 
 
 def compile_parts(detector: Detector) -> None:
-    """Compile a detector's parts; one part's kernels serve all detectors that have the same."""
+    """Compile a detector's parts; detectors with the same part share its kernels."""
     for name in detector.compiled_parts:
         part = detector.get_submodule(name)
         _hold_powers_in_tensors(part, next(detector.parameters()).device)

@@ -233,7 +233,7 @@ def test_no_shape_depends_on_the_data():
 
 
 @pytest.mark.slow
-def test_four_images_are_learnt_by_heart():
+def test_overfits_four_images():
     torch.manual_seed(0)
     index = shapes_index("train", size=64, length=4, level="plain")
     data = DetectionDataset(index)

@@ -297,7 +297,7 @@ def test_as_many_regions_train_as_asked_for():
 
 
 @pytest.mark.slow
-def test_four_images_are_learnt_by_heart():
+def test_overfits_four_images():
     torch.manual_seed(0)
     dataset = shapes_dataset("train", size=64, length=60, level="plain")
     pairs = (dataset[position] for position in range(60))

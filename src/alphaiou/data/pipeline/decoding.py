@@ -1,4 +1,4 @@
-"""Images decoded and resized once, by many processes where that is worth it."""
+"""Decode and resize images, in several processes where there are many."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class CachedImage(NamedTuple):
-    """What loading an image gives.
+    """A loaded image.
 
     Attributes:
         row: Its position in the data set.
         pixels: The square; None where the image cannot be read, or once they are copied.
         size: Width and height within the square; 0 where the image cannot be read.
         scale: The factors from the original in x and y.
-        problem: What is wrong with it, if anything.
+        problem: The problem with the image, if there is one.
     """
 
     row: int
@@ -131,7 +131,7 @@ def decode_slabs(
     Args:
         dataset: The images.
         side: The side of the squares.
-        processes: How many decode: one a core unless given, none but this one for few images.
+        processes: Number of processes; one per core by default, this one alone for few images.
 
     Yields:
         The pixels of some images, valid until the next are asked for, and what loading said.

@@ -1,4 +1,4 @@
-"""The loss of DETR: every object is matched with one query, all other queries see nothing."""
+"""The loss of DETR: each object is matched with one query, other queries learn "no object"."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Matches = Int[Tensor, "layers batch places"]
 
 
 class Found(NamedTuple):
-    """What the queries of each layer have found.
+    """The predictions of the queries of each layer.
 
     Attributes:
         logits: Of each class and, last, of none.
@@ -48,11 +48,11 @@ class DETRLoss(nn.Module):
     The last two are summed over the pairs and divided by the number of boxes of the batch. Each
     layer is matched by itself: the cheapest sum of class, l1 and box costs over all pairs.
 
-    An image with more boxes than queries learns the first ones, as many as there are queries.
+    Of an image with more boxes than queries, the first ones are learnt, one per query.
 
     Args:
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
-            any function from predicted and target boxes in ``xyxy`` to one value a pair.
+            any function from predicted and target boxes in ``xyxy`` to one value per pair.
         match_loss: The same for the cost of a match, without a running mean; GIoU with α = 1
             unless given.
         class_weight: How much the class part counts.

@@ -1,4 +1,4 @@
-"""DETR R50: the network on transformers' modules, its first weights, and the detector."""
+"""DETR: the detector, and its network on top of the model of transformers."""
 
 from __future__ import annotations
 
@@ -34,199 +34,95 @@ if TYPE_CHECKING:
     from transformers import DetrForObjectDetection
 
 
-class PackageMissingError(AlphaIoUError, ImportError):
-    """A package that a detector needs is not there, or too old; the message says which."""
-
-
-def fresh_model(
-    num_classes: int, *, queries: int, dropout: float, encoder_layers: int, decoder_layers: int
-) -> DetrForObjectDetection:
-    """A model of transformers with a ResNet-50 and the first weights that DETR was published with.
-
-    Those of transformers are smaller: all of a spread of .02.
-    """
-    try:
-        from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
-        from transformers.models.detr.modeling_detr import DetrMLP  # noqa: F401 - as of 5.1
-    except ImportError as error:
-        raise PackageMissingError(
-            "DETR needs transformers 5.1 or newer, and SciPy: pip install 'alphaiou[detr]'"
-        ) from error
-    # Both classes take more than they say.
-    config = DetrConfig(  # type: ignore[call-arg]
-        backbone_config=ResNetConfig(out_features=["stage4"]),  # type: ignore[call-arg]
-        num_labels=num_classes,
-        num_queries=queries,
-        dropout=dropout,
-        encoder_layers=encoder_layers,
-        decoder_layers=decoder_layers,
-    )
-    model = DetrForObjectDetection(config)
-    set_first_weights(model)
-    return model
-
-
-@torch.no_grad()
-def set_first_weights(model: DetrForObjectDetection) -> None:
-    """Draw the weights of all but the backbone as DETR was published."""
-    for part in (model.model.encoder, model.model.decoder):
-        for name, parameter in part.named_parameters():
-            if parameter.ndim > 1:
-                # One matrix makes queries, keys and values there: its bounds are narrower.
-                joined = name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
-                nn.init.xavier_uniform_(parameter, gain=0.5**0.5 if joined else 1.0)
-    model.model.query_position_embeddings.reset_parameters()
-    model.model.input_projection.reset_parameters()
-    for layer in (model.class_labels_classifier, *model.bbox_predictor.layers):
-        layer.reset_parameters()
-
-
 #: Mean and standard deviation of the colours of ImageNet.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-States = Float[Tensor, "batch places channels"]
-PixelMask = Bool[Tensor, "batch height width"]
-
-
-class DETRNetwork(nn.Module):
-    """Images to the classes and boxes of every query in every layer of the decoder.
-
-    Args:
-        model: Where the weights are; a state dict of such a model loads into ``network.model``.
-
-    A decoder's layer hands its output on as it is, and the norm before the heads is theirs alone,
-    as DETR was published and as its checkpoints expect. transformers does otherwise where
-    ``config.auxiliary_loss`` is set: each layer's output is normalised before the next one, and the
-    last one's twice. Models with that setting are computed that way here too.
-    """
-
-    mean: Tensor
-    deviation: Tensor
-
-    def __init__(self, model: DetrForObjectDetection) -> None:
-        super().__init__()
-        self.model = model
-        for name, numbers in (("mean", MEAN), ("deviation", DEVIATION)):
-            self.register_buffer(name, torch.tensor(numbers)[:, None, None], persistent=False)
-
-    def forward(
-        self, images: Shaped[Tensor, "batch 3 height width"], mask: PixelMask | None = None
-    ) -> tuple[
-        Float[Tensor, "layers batch queries classes_and_none"],
-        Float[Tensor, "layers batch queries 4"],
-    ]:
-        """Logits of each class and, last, of none; boxes ``cxcywh`` as shares of the image.
-
-        Args:
-            images: Bytes, or numbers from 0 to 1.
-            mask: The pixels that are images, where some are smaller than the batch.
-        """
-        pixels = (in_unit(images) - self.mean) / self.deviation
-        if mask is not None:
-            pixels = pixels * mask[:, None]
-        states = torch.stack(self._decode(*self._encode(pixels, mask)))
-        logits: Tensor = self.model.class_labels_classifier(states)
-        return logits, self._boxes(states)
-
-    def _encode(
-        self, pixels: Float[Tensor, "batch 3 height width"], mask: PixelMask | None
-    ) -> tuple[States, Float[Tensor, "#batch places channels"], Tensor | None]:
-        """What the encoder makes of the images, where that is, and where it is to be looked at."""
-        model = self.model.model
-        features = model.backbone.model(pixels).feature_maps[-1]
-        states = model.input_projection(features).flatten(2).transpose(1, 2)
-        grid = features.shape[-2:]
-        there, attended = pixels.new_ones(1, *grid), None
-        if mask is not None:
-            there = interpolate(mask[None].to(pixels), size=grid)[0]
-            attended = (there > 0).flatten(1)[:, None, None]
-        positions = sine_positions(there, states.shape[-1])
-        states = dropout(states, model.encoder.dropout, self.training)
-        for layer in model.encoder.layers:
-            update, _ = layer.self_attn(states, attended, position_embeddings=positions)
-            update = dropout(update, layer.dropout, self.training)
-            states = layer.self_attn_layer_norm(states + update)
-            states = layer.final_layer_norm(states + layer.mlp(states))
-        return states, positions, attended
-
-    def _decode(
-        self,
-        memory: States,
-        positions: Float[Tensor, "#batch places channels"],
-        attended: Tensor | None,
-    ) -> list[Float[Tensor, "batch queries channels"]]:
-        """The states of the queries after each layer, as the heads take them."""
-        decoder = self.model.model.decoder
-        queries = self.model.model.query_position_embeddings.weight
-        queries = queries.expand(len(memory), *queries.shape)
-        states, outputs = torch.zeros_like(queries), []
-        for layer in decoder.layers:
-            states = layer(
-                states, None, positions, queries, memory, encoder_attention_mask=attended
-            )
-            outputs.append(decoder.layernorm(states))
-            if self.model.config.auxiliary_loss:
-                states = outputs[-1]
-        if self.model.config.auxiliary_loss:
-            outputs[-1] = decoder.layernorm(states)
-        return outputs
-
-    def _boxes(
-        self, states: Float[Tensor, "layers batch queries channels"]
-    ) -> Float[Tensor, "layers batch queries 4"]:
-        layers: Any = self.model.bbox_predictor.layers
-        last = layers[-1]
-        for layer in layers[:-1]:
-            states = layer(states).relu()
-        # bf16 has three digits: whatever the precision of the network, places need more.
-        with torch.autocast(states.device.type, enabled=False):
-            return linear(upcast(states), upcast(last.weight), upcast(last.bias)).sigmoid()
-
-
-def sine_positions(
-    there: Float[Tensor, "batch rows columns"], channels: int
-) -> Float[Tensor, "batch places channels"]:
-    """Sines and cosines of row and column as shares of the image, of many wave lengths.
-
-    Args:
-        there: 1 where there is an image, 0 beside it.
-        channels: The first half is of the row, the second of the column.
-
-    Examples:
-        >>> sine_positions(torch.ones(1, 2, 3), 8).shape
-        torch.Size([1, 6, 8])
-    """
-    each = channels // 4
-    wave_lengths = 10_000.0 ** (torch.arange(each, device=there.device, dtype=there.dtype) / each)
-    halves = []
-    for axis in (1, 2):
-        steps = there.cumsum(axis)
-        whole = steps.narrow(axis, there.shape[axis] - 1, 1)
-        angles = (2 * math.pi * steps / (whole + 1e-6))[..., None] / wave_lengths
-        halves.append(torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2))
-    return torch.cat(halves, dim=-1).flatten(1, 2)
-
-
 #: Of AdamW; the learning rate of a backbone that has been trained before is a tenth of it.
 LEARNING_RATE, PRETRAINED_LR_SCALE, WEIGHT_DECAY = 1e-4, 0.1, 1e-4
 #: The norm that gradients are clipped to.
 CLIPPED_NORM = 0.1
 #: The learning rate drops to a tenth after ``DROP_EPOCH`` of ``EPOCHS``.
 EPOCHS, DROP_EPOCH = 150, 100
+States = Float[Tensor, "batch places channels"]
+PixelMask = Bool[Tensor, "batch height width"]
+
+
+def detr(
+    num_classes: int,
+    box_loss: BoxLoss | None = None,
+    *,
+    match_loss: BoxLoss | None = None,
+    box_weight: float = 2.0,
+    queries: int = 100,
+    dropout: float = 0.1,
+    encoder_layers: int = 6,
+    decoder_layers: int = 6,
+    backbone_weights: Literal["imagenet"] | Path | None = None,
+    norm: Norm | None = None,
+    backbone_lr_scale: float | None = None,
+) -> DETR:
+    """DETR with a ResNet-50 and random weights, or those given for the backbone.
+
+    Args:
+        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
+        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``xyxy``
+            to one value per pair; GIoU with α = 3 by default.
+        match_loss: The same for the cost of a match; GIoU with α = 1 by default.
+        box_weight: The weight of the box part of the loss; for other weights give the detector
+            another loss, ``detector.loss = DETRLoss(...)``.
+        queries: The most objects of an image.
+        dropout: The share of numbers that the transformer drops in training.
+        encoder_layers: Layers of the encoder.
+        decoder_layers: Layers of the decoder.
+        backbone_weights: ``imagenet`` for those of torchvision, a file of the like or of a Faster
+            R-CNN, or none.
+        norm: Batch norms of the backbone that do not learn (``frozen``; then its first stage does
+            not either), that do (``batch``), or group norms (``group``). Unless given: frozen ones
+            with weights, else group norms, as what is fresh has to learn.
+        backbone_lr_scale: The share of the learning rate that the backbone learns with; 0.1 for
+            one that has learnt before (with weights or frozen norms), else 1, unless given.
+
+    Raises:
+        WeightsError: The weights of the backbone are not there or do not fit.
+
+    Examples:
+        >>> detector = detr(20, AlphaIoULoss("giou", alpha=3.0))
+        >>> len(detector.eval()(torch.zeros(1, 3, 64, 64))[0]["scores"])
+        100
+    """
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    norm = norm or ("group" if backbone_weights is None else "frozen")
+    if backbone_lr_scale is None:
+        fresh = backbone_weights is None and norm != "frozen"
+        backbone_lr_scale = 1.0 if fresh else PRETRAINED_LR_SCALE
+    model = fresh_model(
+        num_classes,
+        queries=queries,
+        dropout=dropout,
+        encoder_layers=encoder_layers,
+        decoder_layers=decoder_layers,
+    )
+    prepare_backbone(model.model.backbone.model, weights=backbone_weights, norm=norm)
+    loss = DETRLoss(
+        AlphaIoULoss("giou", 3.0) if box_loss is None else box_loss,
+        match_loss=match_loss,
+        box_weight=box_weight,
+    )
+    return DETR(DETRNetwork(model), loss, backbone_lr_scale=backbone_lr_scale)
 
 
 class DETR(Detector):
-    """The detector, torchvision's way: losses in training, detections in evaluation.
+    """DETR with torchvision's interface: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``class``, ``l1`` and ``box``, to be
     summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the image),
-    ``scores`` and ``labels`` of each image, one a query, best first. Images are a batch, or a list
-    of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+    ``scores`` and ``labels`` of each image, one per query, best first. Images are a batch, or a
+    list of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
 
     Args:
         network: Images to what each query finds.
         loss: The loss in training.
-        backbone_lr_scale: The share of the learning rate that the backbone learns with.
+        backbone_lr_scale: The factor of the learning rate for the backbone.
     """
 
     #: The parts that are worth compiling by themselves: the network does not depend on the loss.
@@ -317,66 +213,174 @@ def pixel_mask(
     return rows[:, :, None] & columns[:, None, :]
 
 
-def detr(
-    num_classes: int,
-    box_loss: BoxLoss | None = None,
-    *,
-    match_loss: BoxLoss | None = None,
-    box_weight: float = 2.0,
-    queries: int = 100,
-    dropout: float = 0.1,
-    encoder_layers: int = 6,
-    decoder_layers: int = 6,
-    backbone_weights: Literal["imagenet"] | Path | None = None,
-    norm: Norm | None = None,
-    backbone_lr_scale: float | None = None,
-) -> DETR:
-    """DETR with a ResNet-50 and fresh weights, all but those that the backbone is given.
+# --- network --------------------------------------------------------------------------------------
+
+
+class DETRNetwork(nn.Module):
+    """The classes and boxes of every query after every layer of the decoder.
 
     Args:
-        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
-        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``xyxy``
-            to one value a pair; GIoU with α = 3 unless given.
-        match_loss: The same for the cost of a match; GIoU with α = 1 unless given.
-        box_weight: How much the box part of the loss counts; for other weights give the detector
-            another loss, ``detector.loss = DETRLoss(...)``.
-        queries: The most objects of an image.
-        dropout: The share of numbers that the transformer drops in training.
-        encoder_layers: Layers of the encoder.
-        decoder_layers: Layers of the decoder.
-        backbone_weights: ``imagenet`` for those of torchvision, a file of the like or of a Faster
-            R-CNN, or none.
-        norm: Batch norms of the backbone that do not learn (``frozen``; then its first stage does
-            not either), that do (``batch``), or group norms (``group``). Unless given: frozen ones
-            with weights, else group norms, as what is fresh has to learn.
-        backbone_lr_scale: The share of the learning rate that the backbone learns with; 0.1 for
-            one that has learnt before (with weights or frozen norms), else 1, unless given.
+        model: The model with the weights; a state dict of such a model loads into
+            ``network.model``.
 
-    Raises:
-        WeightsError: The weights of the backbone are not there or do not fit.
+    A decoder's layer hands its output on as it is, and the norm before the heads is theirs alone,
+    as DETR was published and as its checkpoints expect. transformers does otherwise where
+    ``config.auxiliary_loss`` is set: each layer's output is normalised before the next one, and the
+    last one's twice. Models with that setting are computed that way here too.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, model: DetrForObjectDetection) -> None:
+        super().__init__()
+        self.model = model
+        for name, numbers in (("mean", MEAN), ("deviation", DEVIATION)):
+            self.register_buffer(name, torch.tensor(numbers)[:, None, None], persistent=False)
+
+    def forward(
+        self, images: Shaped[Tensor, "batch 3 height width"], mask: PixelMask | None = None
+    ) -> tuple[
+        Float[Tensor, "layers batch queries classes_and_none"],
+        Float[Tensor, "layers batch queries 4"],
+    ]:
+        """Logits of each class and, last, of none; boxes ``cxcywh`` as shares of the image.
+
+        Args:
+            images: Bytes, or numbers from 0 to 1.
+            mask: The pixels that are images, where some are smaller than the batch.
+        """
+        pixels = (in_unit(images) - self.mean) / self.deviation
+        if mask is not None:
+            pixels = pixels * mask[:, None]
+        states = torch.stack(self._decode(*self._encode(pixels, mask)))
+        logits: Tensor = self.model.class_labels_classifier(states)
+        return logits, self._boxes(states)
+
+    def _encode(
+        self, pixels: Float[Tensor, "batch 3 height width"], mask: PixelMask | None
+    ) -> tuple[States, Float[Tensor, "#batch places channels"], Tensor | None]:
+        """The encoded images, the encoding of their positions, and the attention mask."""
+        model = self.model.model
+        features = model.backbone.model(pixels).feature_maps[-1]
+        states = model.input_projection(features).flatten(2).transpose(1, 2)
+        grid = features.shape[-2:]
+        there, attended = pixels.new_ones(1, *grid), None
+        if mask is not None:
+            there = interpolate(mask[None].to(pixels), size=grid)[0]
+            attended = (there > 0).flatten(1)[:, None, None]
+        positions = sine_positions(there, states.shape[-1])
+        states = dropout(states, model.encoder.dropout, self.training)
+        for layer in model.encoder.layers:
+            update, _ = layer.self_attn(states, attended, position_embeddings=positions)
+            update = dropout(update, layer.dropout, self.training)
+            states = layer.self_attn_layer_norm(states + update)
+            states = layer.final_layer_norm(states + layer.mlp(states))
+        return states, positions, attended
+
+    def _decode(
+        self,
+        memory: States,
+        positions: Float[Tensor, "#batch places channels"],
+        attended: Tensor | None,
+    ) -> list[Float[Tensor, "batch queries channels"]]:
+        """The states of the queries after each layer, as the heads take them."""
+        decoder = self.model.model.decoder
+        queries = self.model.model.query_position_embeddings.weight
+        queries = queries.expand(len(memory), *queries.shape)
+        states, outputs = torch.zeros_like(queries), []
+        for layer in decoder.layers:
+            states = layer(
+                states, None, positions, queries, memory, encoder_attention_mask=attended
+            )
+            outputs.append(decoder.layernorm(states))
+            if self.model.config.auxiliary_loss:
+                states = outputs[-1]
+        if self.model.config.auxiliary_loss:
+            outputs[-1] = decoder.layernorm(states)
+        return outputs
+
+    def _boxes(
+        self, states: Float[Tensor, "layers batch queries channels"]
+    ) -> Float[Tensor, "layers batch queries 4"]:
+        layers: Any = self.model.bbox_predictor.layers
+        last = layers[-1]
+        for layer in layers[:-1]:
+            states = layer(states).relu()
+        # bf16 has three digits: whatever the precision of the network, places need more.
+        with torch.autocast(states.device.type, enabled=False):
+            return linear(upcast(states), upcast(last.weight), upcast(last.bias)).sigmoid()
+
+
+def sine_positions(
+    there: Float[Tensor, "batch rows columns"], channels: int
+) -> Float[Tensor, "batch places channels"]:
+    """Sines and cosines of row and column as shares of the image, of many wave lengths.
+
+    Args:
+        there: 1 where there is an image, 0 beside it.
+        channels: The first half is of the row, the second of the column.
 
     Examples:
-        >>> detector = detr(20, AlphaIoULoss("giou", alpha=3.0))
-        >>> len(detector.eval()(torch.zeros(1, 3, 64, 64))[0]["scores"])
-        100
+        >>> sine_positions(torch.ones(1, 2, 3), 8).shape
+        torch.Size([1, 6, 8])
     """
-    if num_classes < 1:
-        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    norm = norm or ("group" if backbone_weights is None else "frozen")
-    if backbone_lr_scale is None:
-        fresh = backbone_weights is None and norm != "frozen"
-        backbone_lr_scale = 1.0 if fresh else PRETRAINED_LR_SCALE
-    model = fresh_model(
-        num_classes,
-        queries=queries,
+    each = channels // 4
+    wave_lengths = 10_000.0 ** (torch.arange(each, device=there.device, dtype=there.dtype) / each)
+    halves = []
+    for axis in (1, 2):
+        steps = there.cumsum(axis)
+        whole = steps.narrow(axis, there.shape[axis] - 1, 1)
+        angles = (2 * math.pi * steps / (whole + 1e-6))[..., None] / wave_lengths
+        halves.append(torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2))
+    return torch.cat(halves, dim=-1).flatten(1, 2)
+
+
+# --- fresh weights --------------------------------------------------------------------------------
+
+
+class PackageMissingError(AlphaIoUError, ImportError):
+    """A package that a detector needs is not there, or too old; the message says which."""
+
+
+def fresh_model(
+    num_classes: int, *, queries: int, dropout: float, encoder_layers: int, decoder_layers: int
+) -> DetrForObjectDetection:
+    """A model of transformers with a ResNet-50 and the first weights that DETR was published with.
+
+    Those of transformers are smaller: all of a spread of .02.
+    """
+    try:
+        from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+        from transformers.models.detr.modeling_detr import DetrMLP  # noqa: F401 - as of 5.1
+    except ImportError as error:
+        raise PackageMissingError(
+            "DETR needs transformers 5.1 or newer, and SciPy: pip install 'alphaiou[detr]'"
+        ) from error
+    # Both classes take more than they say.
+    config = DetrConfig(  # type: ignore[call-arg]
+        backbone_config=ResNetConfig(out_features=["stage4"]),  # type: ignore[call-arg]
+        num_labels=num_classes,
+        num_queries=queries,
         dropout=dropout,
         encoder_layers=encoder_layers,
         decoder_layers=decoder_layers,
     )
-    prepare_backbone(model.model.backbone.model, weights=backbone_weights, norm=norm)
-    loss = DETRLoss(
-        AlphaIoULoss("giou", 3.0) if box_loss is None else box_loss,
-        match_loss=match_loss,
-        box_weight=box_weight,
-    )
-    return DETR(DETRNetwork(model), loss, backbone_lr_scale=backbone_lr_scale)
+    model = DetrForObjectDetection(config)
+    set_first_weights(model)
+    return model
+
+
+@torch.no_grad()
+def set_first_weights(model: DetrForObjectDetection) -> None:
+    """Draw the weights of all but the backbone as DETR was published."""
+    for part in (model.model.encoder, model.model.decoder):
+        for name, parameter in part.named_parameters():
+            if parameter.ndim > 1:
+                # One matrix makes queries, keys and values there: its bounds are narrower.
+                joined = name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
+                nn.init.xavier_uniform_(parameter, gain=0.5**0.5 if joined else 1.0)
+    model.model.query_position_embeddings.reset_parameters()
+    model.model.input_projection.reset_parameters()
+    for layer in (model.class_labels_classifier, *model.bbox_predictor.layers):
+        layer.reset_parameters()

@@ -1,4 +1,4 @@
-"""The boxes of a batch, image by image, in as many places for each."""
+"""The boxes of a batch sorted by image, with the same number of places for each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ImageTargets(NamedTuple):
 def targets_by_image(
     targets: Targets, scale: Float[Tensor, "batch 4"], *, most: int
 ) -> ImageTargets:
-    """Sort the slots of a batch by image, without a host sync.
+    """Sort the slots of a batch by image, without host synchronisation.
 
     Args:
         targets: The boxes, those of an image in any slots.

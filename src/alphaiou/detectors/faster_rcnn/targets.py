@@ -1,4 +1,4 @@
-"""Which references answer for which boxes, and which of them train; fixed shapes, no host sync."""
+"""Which references learn which boxes, and which are sampled; static shapes, no host sync."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIE = 1.0 - 1e-6
 
 
 class Truth(NamedTuple):
-    """The boxes to find, image by image.
+    """The ground truth of each image.
 
     Attributes:
         boxes: ``xyxy`` in pixels.
@@ -31,7 +31,7 @@ class Truth(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What each reference is to learn.
+    """The target of each reference.
 
     Attributes:
         target: The slot of the box that overlaps it most.

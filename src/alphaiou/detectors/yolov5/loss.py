@@ -34,7 +34,7 @@ class YOLOv5Loss(nn.Module):
     Args:
         num_classes: The number of classes.
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
-            any function from predicted and target boxes in ``cxcywh`` to one value a pair.
+            any function from predicted and target boxes in ``cxcywh`` to one value per pair.
         box_gain: The gain of the box part.
         objectness_gain: The gain of the objectness part for images of 640 pixels; it goes with
             their area.

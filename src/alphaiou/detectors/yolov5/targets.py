@@ -1,4 +1,4 @@
-"""Which predictions of YOLOv5 answer for which boxes, at fixed shapes and without a host sync."""
+"""Which predictions of YOLOv5 learn which boxes, with static shapes and no host synchronisation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assign(
         grid: Rows and columns of the layer.
 
     Returns:
-        Nine slots a box (three anchors, three cells), the predictions in the order image, row,
+        Nine slots per box (three anchors, three cells), the predictions in the order image, row,
         column, anchor.
     """
     sizes = (targets.boxes[:, 2:] - targets.boxes[:, :2]) / stride
