@@ -297,6 +297,7 @@ def test_their_checkpoints(tmp_path):
     assert loaded.loss_function is LOSS_MAPPING["ForObjectDetection"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_models():
     """Untouched, changed and untouched again: each has its own loss."""
