@@ -230,6 +230,7 @@ def test_compile_with_a_number_that_changes(argument):
         torch.testing.assert_close(compiled(number), loss(number))
 
 
+@pytest.mark.slow
 def test_compiled_module_sees_alpha_move():
     torch._dynamo.reset()
     pairs = generic_pairs(8, seed=18, dtype=torch.float32)
@@ -241,6 +242,7 @@ def test_compiled_module_sees_alpha_move():
         torch.testing.assert_close(compiled(*pairs), expected)
 
 
+@pytest.mark.slow
 def test_compiled_wise_keeps_its_mean():
     torch._dynamo.reset()
     pairs = generic_pairs(8, seed=19, dtype=torch.float32)

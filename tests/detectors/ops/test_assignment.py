@@ -9,6 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from alphaiou.detectors.ops.assignment import _assign, assign
 from tests.detectors.ops.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
+pytestmark = pytest.mark.gpu
+
 
 def random_costs(problems, rows, columns, seed=0):
     generator = torch.Generator().manual_seed(seed)

@@ -7,6 +7,8 @@ from torchvision.ops import roi_align
 from alphaiou.detectors.ops.pooling import POINTS, POOLED, pool_cells
 from tests.detectors.ops.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
+pytestmark = pytest.mark.gpu
+
 
 def problem(regions, channels, rows, columns, *, seed=0):
     """Features of two images, and regions in them, some past the border, some of no size."""
