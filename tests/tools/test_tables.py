@@ -10,7 +10,7 @@ from tools.data_tables import evaluation_table, noise_table, readings_table
 from tools.tables import TABLES, setup_line
 from tools.training_tables import framework_runs_table
 
-NOISE = Path(__file__).parents[2] / "results/noise/voc320.json"
+NOISE = Path(__file__).parents[2] / "studies/noise/voc320.json"
 
 
 def cells_of(table):
