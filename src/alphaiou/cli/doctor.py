@@ -23,7 +23,7 @@ FRAMEWORKS = ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr"
 
 @dataclass(frozen=True)
 class Doctor:
-    """Report what is installed, what is missing, and whether the losses compute correctly."""
+    """Report what is installed and missing, and check the losses."""
 
 
 def run_doctor(_: Doctor) -> int:
