@@ -6,20 +6,17 @@ import argparse
 import csv
 import datetime
 import json
-import platform
-import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from alphaiou import __version__
+from alphaiou._environment import device_name, versions
+from alphaiou._files import write_file
 
 Record = dict[str, Any]
 Row = dict[str, Any]
 FOLDER = Path(__file__).parent
-PACKAGES = ("torch", "torchvision", "triton")
 
 
 def conditions(device: torch.device, *packages: str) -> Record:
@@ -34,20 +31,8 @@ def conditions(device: torch.device, *packages: str) -> Record:
         "device": device_name(device),
         "device_type": device.type,
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version(), "alphaiou": __version__}
-        | {name: _version(name) for name in (*PACKAGES, *packages)},
+        "versions": versions(*packages),
     }
-
-
-def device_name(device: torch.device) -> str:
-    """The name of the GPU, such as NVIDIA H200, or the model of the processor."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def write_record(record: Record, path: Path) -> Path:
@@ -60,10 +45,7 @@ def write_record(record: Record, path: Path) -> Path:
     if "rows" in record:
         lines = [f" {json.dumps(row, ensure_ascii=False)}" for row in record["rows"]]
         text = text.removesuffix("\n}") + ',\n "rows": [\n' + ",\n".join(lines) + "\n ]\n}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_suffix(".partial")
-    partial_path.write_text(text + "\n", encoding="utf-8")
-    partial_path.replace(path)
+    write_file(path, text + "\n")
     return path
 
 
@@ -111,10 +93,3 @@ def _device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise argparse.ArgumentTypeError("torch finds no CUDA device; use --device cpu")
     return torch.device(("cuda" if available else "cpu") if name == "auto" else name)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -45,10 +45,14 @@ def device_name(device: torch.device) -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
-def versions() -> dict[str, str]:
-    """The versions of Python, this package and the packages that results may depend on."""
+def versions(*packages: str) -> dict[str, str]:
+    """The versions of Python, this package and the packages that results may depend on.
+
+    Args:
+        packages: Further packages to list.
+    """
     found = {"alphaiou": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
+    for package in (*PACKAGES, *packages):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -74,7 +74,7 @@ def overview() -> str:
         (
             "usage: alphaiou COMMAND [options]",
             "",
-            "The power family of IoU losses for bounding-box regression.",
+            "Alpha-IoU losses for bounding-box regression.",
             "",
             "commands:",
             *lines,
