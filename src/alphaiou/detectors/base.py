@@ -17,6 +17,8 @@ from alphaiou.detectors.ops.nms import keep_best
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
 #: The types that autocast computes in; none for fp32.
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: Mean and standard deviation of the colours of ImageNet.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: Candidates per image that NMS sees first; nearly always they contain all its detections.
 FIRST_CANDIDATES = 512
 Target = dict[str, Tensor]

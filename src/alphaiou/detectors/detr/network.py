@@ -15,6 +15,8 @@ from alphaiou._shapes import Bool, Float, Shaped
 from alphaiou.batch import Targets
 from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.base import (
+    DEVIATION,
+    MEAN,
     Detections,
     Detector,
     Images,
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from transformers import DetrForObjectDetection
 
 
-#: Mean and standard deviation of the colours of ImageNet.
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: Of AdamW; the learning rate of a backbone that has been trained before is a tenth of it.
 LEARNING_RATE, PRETRAINED_LR_SCALE, WEIGHT_DECAY = 1e-4, 0.1, 1e-4
 #: The norm that gradients are clipped to.

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from alphaiou._shapes import Float
 from alphaiou.batch import Targets
 from alphaiou.detectors.base import (
+    DEVIATION,
+    MEAN,
     Detections,
     Detector,
     Images,
@@ -35,8 +37,6 @@ from alphaiou.detectors.faster_rcnn.rpn import Proposals, RegionProposals, RPNLo
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, pad_targets
 from alphaiou.losses.pair_loss import BoxLoss
 
-#: Mean and standard deviation of the colours of ImageNet.
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: Detections with a shorter side are none.
 LEAST_SIDE = 1e-2
 
