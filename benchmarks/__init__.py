@@ -1,1 +1,1 @@
-"""Every timing and fuzz record: harness, scripts, records."""
+"""Timing and fuzz benchmarks, run from a clone, and the records that they wrote."""

@@ -1,6 +1,6 @@
 """Augmentation of a batch of 64: one call launched, compiled, and replayed from a CUDA graph.
 
-``PYTHONPATH=src python benchmarks/augment.py [--sizes 320 640] [--images 2000] [--batch 64]``
+    python -m benchmarks.augment [--sizes 320 640] [--images 2000] [--batch 64]
 
 Times are medians over rounds of many calls, in milliseconds a batch, random numbers included. The
 cache is random noise, which no memory cache of the device holds: photographs are no faster.

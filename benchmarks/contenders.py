@@ -1,4 +1,4 @@
-"""Who is measured: our backends, the formula as people write it, torch.compile of it, torchvision.
+"""What is compared: our backends, the textbook formula, torch.compile of it, and torchvision.
 
 Every contender is one function of predictions and targets that returns the mean loss.
 """
@@ -6,7 +6,7 @@ Every contender is one function of predictions and targets that returns the mean
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
@@ -38,9 +38,9 @@ class Contender:
 
 
 def contenders(
-    kind: str, alpha: float, *, backends: tuple[str, ...], compiled: bool
+    kind: str, alpha: float, *, backends: Sequence[str], compiled: bool
 ) -> list[Contender]:
-    """Everybody who offers this kind; torchvision, which has no α, only as a yardstick at α = 1."""
+    """Every implementation of this kind; torchvision, which has no α, computes α = 1."""
     found = [Contender(backend, True, _ours(kind, alpha, backend)) for backend in backends]
     if kind in PLAIN_KINDS:
         found.append(Contender("eager", False, _plain(kind, alpha)))

@@ -1,6 +1,6 @@
 """Training steps of Faster R-CNN and DETR: ours against torchvision's and transformers', one run.
 
-``PYTHONPATH=src python benchmarks/detectors.py --out benchmarks/detectors-cuda.json``
+    python -m benchmarks.detectors [--only detr] [--out PATH]
 
 The same network (ResNet-50 from scratch, all of it trained, with batch norms that learn in Faster
 R-CNN and frozen ones in DETR, as theirs have), the same precision, 16 images of 320 pixels with the
@@ -17,14 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from training import CLASSES, graphed, kernels, made_cache, make_step, milliseconds
 
 from alphaiou.detectors.detr.network import detr as build_detr
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
-from alphaiou.training.record import device_name, versions
 from alphaiou.training.step import StepOptions
+from benchmarks.record import FOLDER, conditions, write_record
+from benchmarks.timing import graphed, kernels, milliseconds, synchronise
+from benchmarks.training import CLASSES, made_cache, make_step
 
 
 def ours(detector, recipe, cache, *, fast, calls):
@@ -36,7 +37,7 @@ def ours(detector, recipe, cache, *, fast, calls):
     step.begin_epoch(0)
     step.record()
     step()
-    wait(device)
+    synchronise(device)
     row = {"seconds_to_first_step": time.perf_counter() - start}
     step.begin_epoch(0)
     row |= timed(step, recipe, device, calls)
@@ -130,20 +131,15 @@ def reset_peak(device):
         torch.cuda.reset_peak_memory_stats()
 
 
-def wait(device):
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
 def timed(step, recipe, device, calls):
     """The median of three rounds."""
     found = []
     for _ in range(3):
-        wait(device)
+        synchronise(device)
         start = time.perf_counter()
         for _ in range(calls):
             step()
-        wait(device)
+        synchronise(device)
         found.append((time.perf_counter() - start) / calls * 1e3)
     ms = sorted(found)[1]
     row = {"ms_per_step": ms, "rounds_ms": found, "images_per_second": recipe.batch_size / ms * 1e3}
@@ -162,7 +158,7 @@ def theirs(make, recipe, cache, device, calls):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=Path("detectors-cuda.json"))
+    parser.add_argument("--out", type=Path, default=FOLDER / "detectors-cuda.json")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--side", type=int, default=320)
     parser.add_argument("--batch", type=int, default=16)
@@ -171,7 +167,7 @@ def main():
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     fast, calls = device.type == "cuda", arguments.calls
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit = True, 64  # as in a run
     precision = "bf16" if fast else "fp32"
     settings = {"image_size": arguments.side, "batch_size": arguments.batch}
     settings |= {"precision": precision, "data": replace(voc320_detr().data, train="train")}
@@ -194,7 +190,7 @@ def main():
             build_detr(CLASSES, loss, norm="frozen"), detr, cache, fast=fast, calls=calls
         ),
     }
-    record = {"record": "detectors", "device": device_name(device), "versions": versions()}
+    record = {"record": "detectors", **conditions(device, "transformers")}
     record |= {"image_size": arguments.side, "batch_size": arguments.batch, "rows": []}
     for name, measure in contenders.items():
         if arguments.only not in name:
@@ -207,7 +203,7 @@ def main():
         print(json.dumps({"contender": name} | {k: v for k, v in row.items() if k != "profile"}))
         for line in row.get("profile", {}).get("top", []):
             print(line, flush=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(record, arguments.out)
         if fast:
             torch.cuda.empty_cache()
 

@@ -1,24 +1,22 @@
 """Scoring 5,000 images with 250,000 detections, beside pycocotools.
 
-``PYTHONPATH=src python benchmarks/evaluation.py`` writes ``benchmarks/evaluation-cpu.json``. The
-time is that of everything after the detector: lists of tensors to arrays, checks, all numbers.
+    python -m benchmarks.evaluation      # writes benchmarks/evaluation-cpu.json
+
+The time is that of everything after the detector: lists of tensors to arrays, checks, all numbers.
 """
 
 import os
 import resource
 import sys
 import time
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from alphaiou.metrics import DetectionScores, detection_ious
-from benchmarks.record import surroundings, write_record
+from benchmarks.record import FOLDER, conditions, write_record
 
 IMAGES, TARGETS, DETECTIONS, CLASSES, BATCH, REPEATS = 5000, 3, 50, 80, 64, 9
-OUT = Path(__file__).with_name("evaluation-cpu.json")
 
 
 def made_set(seed=0):
@@ -91,15 +89,14 @@ def main():
     slow = {"evaluator": "pycocotools", "repeats": 1}
     rows.append(measured("pycocotools, rule coco", "coco", predictions, targets, **slow))
     assert abs(rows[-1]["map"] - rows[0]["map"]) < 1e-12
-    surround = surroundings(torch.device("cpu"))
-    surround["versions"] |= {name: version(name) for name in ("numpy", "hotcoco", "pycocotools")}
-    record = {"record": "evaluation"} | surround
+    packages = ("numpy", "hotcoco", "pycocotools")
+    record = {"record": "evaluation", **conditions(torch.device("cpu"), *packages)}
     record["settings"] = {"images": IMAGES, "targets": IMAGES * TARGETS, "classes": CLASSES}
     record["settings"] |= {"detections": IMAGES * DETECTIONS, "batch": BATCH}
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     record["array_bytes"] = sum(array.nbytes for array in vars(data).values())
     record["peak_memory_mb_with_pycocotools"] = kilobytes // 1024
-    write_record(record | {"rows": rows}, OUT)
+    write_record(record | {"rows": rows}, FOLDER / "evaluation-cpu.json")
 
 
 if __name__ == "__main__":

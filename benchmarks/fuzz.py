@@ -1,35 +1,39 @@
 """Hard boxes thrown at the losses, ours and torchvision's: what is not finite, and how far off.
 
-Two domains are counted: ``all``, the whole battery of ``adversarial``, inverted corners and 1e±30
-included; and ``ordinary``, the pairs of it that a detector can meet, so that no peer is blamed for
-input it does not claim to take: second corners not before first ones, no coordinate above 1e4, and
-together at least 1e-3 wide or high, though boxes may be flat, points, identical or touching.
+    python -m benchmarks.fuzz [--backend reference] [--pairs 1000000] [--device cpu]
+
+Two domains are counted: ``all``, every pair of ``adversarial_pairs``, inverted corners and 1e±30
+included; and ``ordinary``, the pairs that a detector can produce, so that no implementation is
+blamed for input that it does not claim to accept: corners in order, no coordinate above 1e4, and
+together at least 1e-3 wide or high. Ordinary boxes may be flat, points, identical or touching.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from alphaiou import KINDS
 from alphaiou.losses import alpha_iou_loss
-from alphaiou.losses.functional import Backend
 from benchmarks.adversarial import adversarial_pairs
 from benchmarks.agreement import PairLoss, agreement, value_and_gradient
 from benchmarks.contenders import TORCHVISION_KINDS, torchvision_loss
 from benchmarks.record import (
+    FOLDER,
     Record,
     Row,
-    choose_device,
-    default_path,
-    surroundings,
+    add_common_options,
+    conditions,
+    positive,
+    settings_of,
     write_record,
 )
-from benchmarks.settings import KIND_NAMES, FuzzBench
 
 DTYPES = {
     "fp32": torch.float32,
@@ -44,58 +48,100 @@ ORDINARY_COORDINATE, ORDINARY_HULL = 1e4, 1e-3
 
 @dataclass(frozen=True)
 class Battery:
-    """Pairs of one dtype with what is needed to judge what comes back."""
+    """Pairs of one dtype with what is needed to judge values and gradients."""
 
     pred: Tensor
     target: Tensor
-    sides: Tensor  # of the hull, x y x y, float64: gradients are judged in units of these
+    sides: Tensor  # of the hull, x y x y, float64: the units of the gradients
     ordinary: Tensor
 
 
-def run_fuzz(
-    settings: FuzzBench, on_step: Callable[[str, int, int], None] | None = None
-) -> tuple[Record, Path]:
-    """Try everything and write the record, as far as it got after every loss.
-
-    Args:
-        settings: What to try.
-        on_step: Called before each step with its name, its place and the number of steps.
-
-    Returns:
-        The record and where it was written.
-    """
-    device = choose_device(settings.device)
-    settings = _resolved(settings, device)
-    path = settings.out or default_path("fuzz", device)
-    batteries = {dtype: list(_batteries(dtype, settings, device)) for dtype in settings.dtypes}
+def main(argv: Sequence[str] | None = None) -> int:
+    """Try every loss; write the record after each of them, in case the run is stopped."""
+    options = _options(argv)
+    path = options.out or FOLDER / f"fuzz-{options.device.type}.json"
+    batteries = {dtype: list(_batteries(dtype, options)) for dtype in options.dtypes}
     record: Record = {
         "record": "fuzz",
-        **surroundings(device),
-        "settings": asdict(replace(settings, out=None)),
+        **conditions(options.device),
+        "settings": settings_of(options),
         "complete": False,
         "rows": [],
     }
-    steps = list(_steps(settings))
-    for place, (name, kind, alpha, loss) in enumerate(steps):
-        if on_step is not None:
-            on_step(f"{name} {kind} α={alpha:g}", place, len(steps))
+    steps = list(_steps(options))
+    for place, (name, kind, alpha, loss) in enumerate(steps, 1):
         about = {"contender": name, "kind": kind, "alpha": alpha}
-        for dtype, chunks in batteries.items():
-            record["rows"] += [about | {"dtype": dtype} | row for row in finite_rows(loss, chunks)]
+        rows = [
+            about | {"dtype": dtype} | row
+            for dtype, chunks in batteries.items()
+            for row in finite_rows(loss, chunks)
+        ]
         if name != "torchvision" and "fp32" in batteries:
             pairs = [(chunk.pred, chunk.target) for chunk in batteries["fp32"]]
             exact = partial(alpha_iou_loss, kind=kind, alpha=alpha, backend="reference")
-            record["rows"].append(about | {"dtype": "fp32"} | agreement(loss, exact, pairs))
-        record["complete"] = place + 1 == len(steps)
+            rows.append(about | {"dtype": "fp32"} | agreement(loss, exact, pairs))
+        record["rows"] += rows
+        record["complete"] = place == len(steps)
         write_record(record, path)
-    return record, path
+        print(f"{place}/{len(steps)} {name} {kind} α={alpha:g}: {_summary(rows)}", flush=True)
+    print(f"wrote {path}")
+    return 0
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.fuzz", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--alphas", nargs="+", type=float, default=[0.0, 0.5, 1.0, 2.0, 3.0, 10.0])
+    parser.add_argument(
+        "--pairs",
+        type=positive,
+        default=1_000_000,
+        help="pairs for each loss and power, shared equally by the dtypes",
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        choices=list(DTYPES),
+        default=list(DTYPES),
+        help="the fused backend leaves out fp64",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=["auto", "reference", "fused"],
+        default="auto",
+        help="which of ours; auto is fused on CUDA and reference on the CPU",
+    )
+    add_common_options(parser)
+    options = parser.parse_args(argv)
+    if options.backend == "auto":
+        options.backend = "fused" if options.device.type == "cuda" else "reference"
+    if options.backend == "fused":
+        options.dtypes = [dtype for dtype in options.dtypes if dtype != "fp64"]
+    if options.quick:
+        options.pairs = QUICK_PAIRS
+    return options
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    """What one step found, over all dtypes."""
+    hard = [row for row in rows if row["test"] == "finite" and row["domain"] == "all"]
+    pairs, values, gradients = (
+        sum(row[key] for row in hard)
+        for key in ("pairs", "nonfinite_values", "nonfinite_gradients")
+    )
+    text = f"{pairs:,} pairs, not finite: {values:,} values, {gradients:,} gradients"
+    if rows[-1]["test"] == "agreement":
+        text += f"; errors in fp32: {rows[-1]['value_error']:.0e}, {rows[-1]['gradient_error']:.0e}"
+    return text
 
 
 def finite_rows(loss: PairLoss, chunks: list[Battery]) -> list[Row]:
-    """What a loss makes of the pairs, a row for each domain.
+    """Count what is not finite, one row per domain.
 
     ``largest_gradient`` is the largest ``|∂L/∂x|`` times the side of the hull along the axis of x,
-    over what is finite: a number without a unit, the same for boxes of every size.
+    over the finite gradients: a number without a unit, the same for boxes of every size.
     """
     rows = []
     results = [value_and_gradient(loss, chunk.pred, chunk.target) for chunk in chunks]
@@ -116,7 +162,7 @@ def finite_rows(loss: PairLoss, chunks: list[Battery]) -> list[Row]:
 
 
 def is_ordinary(pred: Tensor, target: Tensor) -> Tensor:
-    """Pairs that a detector can meet: corners in order, coordinates up to 1e4, a hull of 1e-3."""
+    """Pairs that a detector can produce: corners in order, moderate coordinates, a hull of 1e-3."""
     boxes = torch.stack([pred, target], dim=-2)
     in_order = (boxes[..., 2:] >= boxes[..., :2]).all(dim=-1)
     near = (boxes.abs() <= ORDINARY_COORDINATE).all(dim=-1)
@@ -130,37 +176,27 @@ def hull_sides(pred: Tensor, target: Tensor) -> Tensor:
     return torch.cat([sides, sides], dim=-1)
 
 
-def _resolved(settings: FuzzBench, device: torch.device) -> FuzzBench:
-    backend = settings.backend
-    if backend == "auto":
-        backend = "fused" if device.type == "cuda" else "reference"
-    dtypes = tuple(d for d in settings.dtypes if backend == "reference" or d != "fp64")
-    pairs = QUICK_PAIRS if settings.quick else settings.pairs
-    kinds = settings.kinds or KIND_NAMES
-    return replace(settings, kinds=kinds, backend=backend, dtypes=dtypes, pairs=pairs)
-
-
-def _batteries(dtype: str, settings: FuzzBench, device: torch.device) -> Iterator[Battery]:
-    left = -(-settings.pairs // len(settings.dtypes))
-    seed = settings.seed
+def _batteries(dtype: str, options: argparse.Namespace) -> Iterator[Battery]:
+    left = -(-options.pairs // len(options.dtypes))
+    seed = options.seed
     while left > 0:
         boxes = adversarial_pairs(min(left, CHUNK), dtype=DTYPES[dtype], seed=seed)
-        pred, target = (box.to(device) for box in boxes)
+        pred, target = (box.to(options.device) for box in boxes)
         yield Battery(pred, target, hull_sides(pred, target), is_ordinary(pred, target))
         left, seed = left - CHUNK, seed + 1
 
 
-def _steps(settings: FuzzBench) -> Iterator[tuple[str, str, float, PairLoss]]:
-    backend: Backend = settings.backend
-    for kind in settings.kinds:
-        for alpha in settings.alphas:
-            yield (
-                backend,
-                kind,
-                alpha,
-                partial(alpha_iou_loss, kind=kind, alpha=alpha, backend=backend),
-            )
+def _steps(options: argparse.Namespace) -> Iterator[tuple[str, str, float, PairLoss]]:
+    backend = options.backend
+    for kind in options.kinds:
+        for alpha in options.alphas:
+            loss = partial(alpha_iou_loss, kind=kind, alpha=alpha, backend=backend)
+            yield backend, kind, alpha, loss
     for kind in TORCHVISION_KINDS:
         theirs = torchvision_loss(kind)
         if theirs is not None:
             yield "torchvision", kind, 1.0, theirs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """How long a COCO file of the real size takes to open, and how much memory.
 
-    python benchmarks/index.py            # writes benchmarks/index-cpu.json
+    python -m benchmarks.index            # writes benchmarks/index-cpu.json
 
 The file is made up: as many images, annotations and bytes as COCO's instances_train2017.json, with
 polygons, and an empty file for each image. "Cold" is without a kept index; the file itself has just
@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks.record import FOLDER, write_record
 
 IMAGES, ANNOTATIONS, CATEGORIES = 118_287, 860_001, 80
 POLYGON_POINTS = (4, 45)
@@ -107,8 +109,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--images", type=int, default=IMAGES)
     parser.add_argument("--annotations", type=int, default=ANNOTATIONS)
-    default = Path(__file__).with_name("index-cpu.json")
-    parser.add_argument("--record", type=Path, default=default)
+    parser.add_argument("--out", type=Path, default=FOLDER / "index-cpu.json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder) / "set", Path(folder) / "cache"
@@ -131,9 +132,7 @@ def main():
         "python": platform.python_version(),
         **{name: version(name) for name in ("alphaiou", "numpy", "msgspec", "torch")},
     }
-    text = json.dumps(record, indent=2)
-    arguments.record.write_text(text + "\n")
-    print(text)
+    print(write_record(record, arguments.out).read_text())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Trainings of other frameworks with their own box loss and with ours: equality, time of a step.
 
-``PYTHONPATH=src python benchmarks/integrations.py --out benchmarks/integrations-cpu.json``
-``PYTHONPATH=src python benchmarks/integrations.py --device cuda --frameworks ultralytics \\
-    --out benchmarks/integrations-cuda.json``
+    python -m benchmarks.integrations --out benchmarks/integrations-cpu.json
+    python -m benchmarks.integrations --device cuda --out benchmarks/integrations-cuda.json
 
 Every framework trains a model from random weights on drawn images, one batch over and over. The
 losses of the first steps are compared at α = 1 with the framework's own kind, and its own with its
@@ -12,7 +11,6 @@ with ours in turn, so that whatever else the machine does meets both.
 
 import argparse
 import importlib
-import json
 import os
 import statistics
 import tempfile
@@ -28,7 +26,7 @@ from torch.nn.functional import interpolate
 from torchvision.ops import generalized_box_iou_loss
 
 from alphaiou import convert_boxes, load_dataset
-from alphaiou.training.record import device_name, versions
+from benchmarks.record import conditions, write_record
 
 os.environ |= {
     "YOLO_CONFIG_DIR": tempfile.mkdtemp(),
@@ -272,14 +270,13 @@ def main():
         rows.append(measure(name, device, options.rounds))
         print({key: value for key, value in rows[-1].items() if not isinstance(value, list)})
     record = {
-        "device": device_name(device),
-        "threads": torch.get_num_threads(),
+        "record": "integrations",
+        **conditions(device, "transformers"),
         "load_average_at_start": load,
-        "versions": versions(),
         "rows": rows,
     }
     if options.out:
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(record, options.out)
 
 
 if __name__ == "__main__":

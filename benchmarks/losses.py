@@ -1,32 +1,35 @@
-"""Speed and memory of the losses, ours and other people's, side by side in one process."""
+"""Speed and memory of the losses, ours and other implementations, side by side in one process.
+
+    python -m benchmarks.losses [--kinds ciou] [--no-compile] [--device cpu]
+
+Times our two backends, the textbook formula eagerly and under torch.compile, and torchvision's
+losses: forward, and forward with backward, as wall time from Python and as time on the device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from alphaiou import KINDS
 from benchmarks.contenders import Contender, MeanLoss, contenders
 from benchmarks.record import (
+    FOLDER,
     Record,
     Row,
-    choose_device,
-    default_path,
-    surroundings,
+    add_common_options,
+    conditions,
+    positive,
+    settings_of,
     write_record,
 )
-from benchmarks.settings import KIND_NAMES, LossBench
-from benchmarks.timing import (
-    Call,
-    Measurement,
-    copy_bandwidth,
-    measure,
-    no_garbage_collection,
-)
+from benchmarks.timing import Call, Measurement, copy_bandwidth, measure, no_garbage_collection
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 SIZES = {"cuda": (1_024, 65_536, 4_194_304), "cpu": (1_024, 100_000, 1_000_000)}
@@ -58,12 +61,12 @@ class Cell:
         return self.pairs * (8 * size if self.mode == "forward" else 8 * size + 32 + 4 * size)
 
 
-def cells(settings: LossBench, sizes: tuple[int, ...]) -> list[Cell]:
-    """CIoU in every size and dtype, also with α = 1; the others in fp32, smallest and largest."""
+def cells(kinds: Iterable[str], dtypes: Iterable[str], sizes: Sequence[int]) -> list[Cell]:
+    """CIoU in every size and dtype, and with α = 1; others in fp32, smallest and largest."""
     ends = tuple(dict.fromkeys((sizes[0], sizes[-1])))
     found: list[Cell] = []
-    for kind in settings.kinds:
-        for dtype in settings.dtypes:
+    for kind in kinds:
+        for dtype in dtypes:
             if kind != "ciou" and dtype != "fp32":
                 continue
             for alpha in (3.0, 1.0) if kind == "ciou" and dtype == "fp32" else (3.0,):
@@ -72,65 +75,97 @@ def cells(settings: LossBench, sizes: tuple[int, ...]) -> list[Cell]:
     return found
 
 
-def run_losses(
-    settings: LossBench, on_cell: Callable[[Cell, int, int], None] | None = None
-) -> tuple[Record, Path]:
-    """Measure everything and write the record, as far as it got after every cell.
-
-    Args:
-        settings: What to measure.
-        on_cell: Called before each cell with the cell, its place and the number of cells.
-
-    Returns:
-        The record and where it was written.
-    """
-    device = choose_device(settings.device)
-    if settings.quick:
-        settings = replace(settings, sizes=settings.sizes or QUICK_SIZES, repeats=2, seconds=0.0)
-    settings = replace(
-        settings,
-        kinds=settings.kinds or KIND_NAMES,
-        sizes=tuple(sorted(settings.sizes or SIZES[device.type])),
-    )
-    path = settings.out or default_path("losses", device)
-    megabytes = 1 if settings.quick else 512
-    bandwidth = copy_bandwidth(device, megabytes=megabytes)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure everything; write the record after every cell, in case the run is stopped."""
+    options = _options(argv)
+    path = options.out or FOLDER / f"losses-{options.device.type}.json"
+    bandwidth = copy_bandwidth(options.device, megabytes=1 if options.quick else 512)
     record: Record = {
         "record": "losses",
-        **surroundings(device),
-        "settings": asdict(replace(settings, out=None)),
+        **conditions(options.device),
+        "settings": settings_of(options),
         "copy_gb_per_s": bandwidth / 1e9,
         "complete": False,
         "rows": [],
     }
-    todo = cells(settings, settings.sizes)
-    for place, cell in enumerate(todo):
-        if on_cell is not None:
-            on_cell(cell, place, len(todo))
-        with no_garbage_collection(collect=place == 0):
-            measured = measure_cell(cell, settings, device)
+    todo = cells(options.kinds, options.dtypes, options.sizes)
+    for place, cell in enumerate(todo, 1):
+        with no_garbage_collection(collect=place == 1):
+            measured = measure_cell(cell, options)
         record["rows"] += with_ratios(rows_of(cell, measured, bandwidth))
-        record["complete"] = place + 1 == len(todo)
+        record["complete"] = place == len(todo)
         write_record(record, path)
-    return record, path
+        print(f"{place}/{len(todo)} {cell}: {_summary(measured)}", flush=True)
+    print(f"wrote {path}")
+    return 0
 
 
-def measure_cell(
-    cell: Cell, settings: LossBench, device: torch.device
-) -> list[tuple[Contender, Measurement]]:
-    """Time everybody on the same boxes."""
-    pred, target = realistic_pairs(cell.pairs, seed=settings.seed)
-    pred, target = (boxes.to(device, DTYPES[cell.dtype]) for boxes in (pred, target))
-    found = contenders(cell.kind, cell.alpha, backends=settings.backends, compiled=settings.compile)
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.losses", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument(
+        "--sizes",
+        nargs="+",
+        type=positive,
+        help="numbers of pairs; by default 1,024 to 4,194,304 on CUDA, to 1,000,000 on the CPU",
+    )
+    parser.add_argument(
+        "--dtypes",
+        nargs="+",
+        choices=list(DTYPES),
+        default=list(DTYPES),
+        help="all but fp32 for CIoU only",
+    )
+    backends = ["fused", "reference"]
+    parser.add_argument("--backends", nargs="+", choices=backends, default=backends)
+    parser.add_argument(
+        "--compile",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="time the textbook formula under torch.compile too; compiling takes minutes",
+    )
+    parser.add_argument(
+        "--repeats", type=positive, default=10, help="rounds over the contenders; the median counts"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=0.3, help="time spent on each contender of a row"
+    )
+    add_common_options(parser)
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.repeats, options.seconds = 2, 0.0
+    default = QUICK_SIZES if options.quick else SIZES[options.device.type]
+    options.sizes = sorted(options.sizes or default)
+    return options
+
+
+def measure_cell(cell: Cell, options: argparse.Namespace) -> list[tuple[Contender, Measurement]]:
+    """Time every contender on the same boxes."""
+    pred, target = realistic_pairs(cell.pairs, seed=options.seed)
+    pred, target = (boxes.to(options.device, DTYPES[cell.dtype]) for boxes in (pred, target))
+    found = contenders(cell.kind, cell.alpha, backends=options.backends, compiled=options.compile)
     backward = cell.mode == PASSES[1]
     measured = measure(
         {one.name: bound(one.loss, pred, target, backward=backward) for one in found},
-        device=device,
-        repeats=settings.repeats,
-        seconds=settings.seconds,
+        device=options.device,
+        repeats=options.repeats,
+        seconds=options.seconds,
         capturable={one.name: one.capturable for one in found},
     )
     return [(one, measured[one.name]) for one in found]
+
+
+def _summary(measured: Iterable[tuple[Contender, Measurement]]) -> str:
+    """The wall time of every contender and, on CUDA, its time on the device; or why it failed."""
+    parts = []
+    for contender, result in measured:
+        text = result.error or f"{result.wall_ms:.3g} ms"
+        if result.device_how in ("graph", "queue"):
+            text += f" ({result.device_ms:.3g} on the device)"
+        parts.append(f"{contender.name} {text}")
+    return ", ".join(parts)
 
 
 def bound(loss: MeanLoss, pred: Tensor, target: Tensor, *, backward: bool) -> Call:
@@ -158,7 +193,7 @@ def rows_of(
 
 
 def with_ratios(rows: list[Row]) -> list[Row]:
-    """The rows of one cell, each with how many times faster it is than its peers.
+    """The rows of one cell with their speed relative to other implementations.
 
     ``wall_vs_torchvision`` is the wall time of torchvision over this one's, ``wall_vs_best_peer``
     that of the fastest contender that is not ours; the same for ``device``. None without a peer.
@@ -193,3 +228,7 @@ def realistic_pairs(count: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
     target = torch.cat([centre - half, centre + half], dim=-1)
     moved, half = centre + shift, half * stretch
     return torch.cat([moved - half, moved + half], dim=-1), target
+
+
+if __name__ == "__main__":
+    sys.exit(main())

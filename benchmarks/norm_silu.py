@@ -1,6 +1,6 @@
 """Batch norm with SiLU, forward and backward: ours, torch's and a copy, in one run.
 
-``PYTHONPATH=src python benchmarks/norm_silu.py --out benchmarks/norm_silu-cuda.json``
+    python -m benchmarks.norm_silu [--batch 64] [--out PATH]
 
 The sizes are those of YOLOv5s at 320 pixels; both are compiled. A call is a CUDA graph that goes
 through copies of the features, more than a cache holds. At least, x is read twice and y written
@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from training import graphed, milliseconds
 
 from alphaiou.detectors.ops.kernels import norm_silu as norm_silu_kernel
 from alphaiou.detectors.ops.norm_silu import norm_silu
-from alphaiou.training.record import device_name, versions
+from benchmarks.record import FOLDER, conditions, write_record
+from benchmarks.timing import graphed, milliseconds
 
 SIDES = (160, 80, 80, 40, 40, 20, 20, 10, 10)
 CHANNELS = (32, 64, 32, 128, 64, 256, 128, 512, 256)
@@ -68,7 +68,7 @@ def measure(batch, side, channels, device, cache):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("norm_silu-cuda.json"))
+    parser.add_argument("--out", type=Path, default=FOLDER / "norm_silu-cuda.json")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--cache", type=float, default=4e8, help="bytes of features to go through")
     parser.add_argument("--set", nargs="*", default=[], help="NAME=NUMBER of the kernels")
@@ -76,13 +76,12 @@ def main():
     for name, number in (setting.split("=") for setting in arguments.set):
         setattr(norm_silu_kernel, name, int(number))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    record = {"record": "norm_silu", "device": device_name(device), "versions": versions()}
-    record |= {"settings": arguments.set, "rows": []}
+    record = {"record": "norm_silu", **conditions(device), "settings": arguments.set, "rows": []}
     for side, channels in zip(SIDES, CHANNELS, strict=True):
         row = measure(arguments.batch, side, channels, device, arguments.cache)
         record["rows"].append(row)
         print(json.dumps(row), flush=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(record, arguments.out)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Where the time of a small call goes on CUDA: 1,024 pairs, forward and backward, in microseconds.
 
-``PYTHONPATH=src python benchmarks/overhead.py | tee benchmarks/overhead-cuda.txt``
+python -m benchmarks.overhead | tee benchmarks/overhead-cuda.txt
 """
 
 import time

@@ -1,65 +1,56 @@
-"""What every record holds beside its figures: when, where and with what they were taken."""
+"""Records of benchmarks: what each says about its machine, how it is written and read."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import datetime
 import json
-import platform
-import re
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from alphaiou._environment import device_name, versions
+from alphaiou._files import write_file
+
 Record = dict[str, Any]
 Row = dict[str, Any]
-FOLDER = Path("benchmarks")
+FOLDER = Path(__file__).parent
 
 
-def surroundings(device: torch.device) -> Record:
-    """Versions, device, threads and date."""
+def conditions(device: torch.device, *packages: str) -> Record:
+    """Date, device, threads and versions: the head of every record.
+
+    Args:
+        device: Where the benchmark computes.
+        packages: Further packages whose versions matter.
+    """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "device": device_name(device),
         "device_type": device.type,
         "threads": torch.get_num_threads(),
-        "versions": {"python": platform.python_version()}
-        | {name: _version(name) for name in ("alphaiou", "torch", "torchvision", "triton")},
+        "versions": versions(*packages),
     }
 
 
-def device_name(device: torch.device) -> str:
-    """The name of the device, such as NVIDIA H200, or the model of the processor."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def default_path(stem: str, device: torch.device) -> Path:
-    """``benchmarks/STEM-cpu.json`` or ``benchmarks/STEM-cuda.json``."""
-    return FOLDER / f"{stem}-{device.type}.json"
-
-
 def write_record(record: Record, path: Path) -> Path:
-    """Write a record, one row a line; an interruption leaves the one before."""
+    """Write a record as JSON, one line per row, so that a changed row is a changed line.
+
+    The file is replaced at once: an interrupted run leaves the previous record.
+    """
     head = {key: value for key, value in record.items() if key != "rows"}
-    lines = [f" {json.dumps(row, ensure_ascii=False)}" for row in record["rows"]]
-    text = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("\n}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_suffix(".partial")
-    partial_path.write_text(f'{text},\n "rows": [\n' + ",\n".join(lines) + "\n ]\n}\n")
-    partial_path.replace(path)
+    text = json.dumps(head, indent=1, ensure_ascii=False)
+    if "rows" in record:
+        lines = [f" {json.dumps(row, ensure_ascii=False)}" for row in record["rows"]]
+        text = text.removesuffix("\n}") + ',\n "rows": [\n' + ",\n".join(lines) + "\n ]\n}"
+    write_file(path, text + "\n")
     return path
 
 
 def read_record(path: Path) -> Record:
-    """Read a record: JSON, a CSV as its rows, or a folder of such: tables, runs and folders."""
+    """Read a record: JSON, the rows of a CSV file, or a folder with tables, runs and folders."""
     if path.is_dir():
         return {
             "folders": {part.name: read_record(part) for part in path.iterdir() if part.is_dir()},
@@ -67,32 +58,38 @@ def read_record(path: Path) -> Record:
             "runs": [read_record(part) for part in sorted(path.glob("*.json"))],
         }
     if path.suffix == ".csv":
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             return {"rows": list(csv.DictReader(file))}
-    record: Record = json.loads(path.read_text())
+    record: Record = json.loads(path.read_text(encoding="utf-8"))
     return record
 
 
-def choose_device(name: str) -> torch.device:
-    """The device of that name; ``auto`` is CUDA where there is one.
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--device``, ``--seed``, ``--quick`` and ``--out`` to the options of a benchmark."""
+    parser.add_argument("--device", type=_device, default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the boxes")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    parser.add_argument("--out", type=Path, help="the record; benchmarks/NAME-DEVICE.json")
 
-    Raises:
-        ValueError: There is no such device here.
-    """
+
+def positive(text: str) -> int:
+    """An option that is a number of something."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def settings_of(options: argparse.Namespace) -> Record:
+    """The options as a record keeps them."""
+    settings = {name: value for name, value in vars(options).items() if name != "out"}
+    return settings | {"device": options.device.type}
+
+
+def _device(name: str) -> torch.device:
     available = torch.cuda.is_available()
+    if name not in ("auto", "cpu", "cuda"):
+        raise argparse.ArgumentTypeError(f"must be auto, cpu or cuda, got {name!r}")
     if name == "cuda" and not available:
-        raise ValueError("--device cuda: torch finds no CUDA device here; use --device cpu")
+        raise argparse.ArgumentTypeError("torch finds no CUDA device; use --device cpu")
     return torch.device(("cuda" if available else "cpu") if name == "auto" else name)
-
-
-def _version(name: str) -> str | None:
-    if name == "alphaiou":
-        from alphaiou import __version__
-
-        return __version__
-    if name == "torch":
-        return str(torch.__version__)
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

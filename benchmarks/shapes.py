@@ -1,6 +1,6 @@
 """The drawn data set: how fast it is laid out and drawn, and a sheet of it.
 
-python benchmarks/shapes.py [docs/images/shapes.png]
+python -m benchmarks.shapes [docs/images/shapes.png]
 """
 
 import sys
@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from alphaiou.data.shapes.dataset import shapes_index
 
 
-def measure() -> None:
+def measure():
     start = time.perf_counter()
     index = shapes_index()
     laid_out = time.perf_counter()
@@ -22,7 +22,7 @@ def measure() -> None:
     print(f"drawn at {200 / (drawn - laid_out):.0f} images a second")
 
 
-def sheet(path: str, columns: int = 6, rows: int = 2, cell: int = 160) -> None:
+def sheet(path, columns=6, rows=2, cell=160):
     index = shapes_index(length=columns * rows)
     page = Image.new("RGB", (columns * (cell + 4) - 4, rows * (cell + 4) - 4), "white")
     for place, (name, boxes) in enumerate(index):

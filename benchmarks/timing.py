@@ -1,8 +1,8 @@
-"""Timing: wall time from Python, time on the device, memory; all contenders in turn.
+"""Timing: wall time from Python, time on the device, memory, kernels.
 
-Wall time is that of one call between two synchronisations. Device time, on CUDA, is that of one
-replay of the call recorded in a CUDA graph, many in a row between two events; a call that no graph
-can hold is queued many times between two events instead.
+``measure`` lets all contenders take turns. Wall time is that of one call between two
+synchronisations. Device time, on CUDA, is that of one replay of the call recorded in a CUDA graph,
+many in a row between two events; a call that cannot be captured is queued many times instead.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def synchronise(device: torch.device) -> None:
 
 def device_seconds(call: Call, count: int) -> float:
     """Seconds between two CUDA events for each of ``count`` calls in a row."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     call()  # the queue is never empty when the first event is reached
     start.record()
     for _ in range(count):
@@ -141,7 +141,7 @@ def device_seconds(call: Call, count: int) -> float:
 
 def captured(call: Call) -> Call | None:
     """A replay of the call as a CUDA graph; None if it cannot be recorded."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(WARM_UP_CALLS):
@@ -156,6 +156,47 @@ def captured(call: Call) -> Call | None:
         return None
     replay: Call = graph.replay
     return replay
+
+
+def milliseconds(call: Call, *, calls: int = 100, rounds: int = 3) -> float:
+    """The time of a call on CUDA: the median of some rounds of many calls."""
+    found = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+        found.append((time.perf_counter() - start) / calls * 1e3)
+    return sorted(found)[rounds // 2]
+
+
+def graphed(call: Call) -> Call:
+    """A replay of the call as a CUDA graph."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    replay: Call = graph.replay
+    return replay
+
+
+def kernels(call: Call, count: int = 20) -> dict[str, object]:
+    """The kernels that take most of the time of a call, in milliseconds."""
+    from torch.profiler import ProfilerActivity, profile
+
+    call()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        call()
+        torch.cuda.synchronize()
+    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
+    total = sum(row.self_device_time_total for row in rows) / 1e3
+    launched = sum(row.count for row in rows)
+    top = [[row.key[:90], row.count, row.self_device_time_total / 1e3] for row in rows[:count]]
+    return {"total_ms": total, "kernels": launched, "top": top}
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:

@@ -1,6 +1,6 @@
 """Where the time of a training step goes on CUDA, and how many images a second it does.
 
-``PYTHONPATH=src python benchmarks/training.py --out benchmarks/training-cuda.json``
+    python -m benchmarks.training [--quick] [--out PATH]
 
 The images are noise of the size and number of voc320's: the time of a step does not depend on what
 they show. Every variant is timed in one process, 100 steps at a time, three times over.
@@ -22,8 +22,9 @@ from alphaiou.training.batches import CachedBatches
 from alphaiou.training.optimiser import StepRates
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.record import device_name, versions
 from alphaiou.training.step import StepOptions, TrainingStep
+from benchmarks.record import FOLDER, conditions, write_record
+from benchmarks.timing import graphed, kernels, milliseconds
 
 IMAGES, MOST, CLASSES = 11_538, 42, 20
 
@@ -60,29 +61,6 @@ def make_step(detector, recipe, cache, options):
     )
 
 
-def milliseconds(call, *, calls=100, rounds=3):
-    """The time of a call: the median round of some in a row."""
-    found = []
-    for _ in range(rounds):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        torch.cuda.synchronize()
-        found.append((time.perf_counter() - start) / calls * 1e3)
-    return sorted(found)[rounds // 2]
-
-
-def graphed(call):
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
-
-
 def parts_of(step):
     """The step's parts, each as a graph of its own."""
     batches = step.batches
@@ -102,22 +80,6 @@ def parts_of(step):
         "update and average": update,
     }
     return {name: milliseconds(graphed(call)) for name, call in calls.items()}
-
-
-def kernels(call, count=20):
-    """The kernels that take most of a call's time, in milliseconds."""
-    from torch.profiler import ProfilerActivity, profile
-
-    call()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as found:
-        call()
-        torch.cuda.synchronize()
-    rows = sorted(found.key_averages(), key=lambda row: -row.self_device_time_total)
-    total = sum(row.self_device_time_total for row in rows) / 1e3
-    launched = sum(row.count for row in rows)
-    top = [[row.key[:90], row.count, row.self_device_time_total / 1e3] for row in rows[:count]]
-    return {"total_ms": total, "kernels": launched, "top": top}
 
 
 def measure(recipe, options, *, detail):
@@ -159,11 +121,11 @@ def measure(recipe, options, *, detail):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--out", type=Path, default=Path("training-cuda.json"))
+    parser.add_argument("--out", type=Path, default=FOLDER / "training-cuda.json")
     parser.add_argument("--seconds", type=float, default=1e9, help="start nothing new after this")
     parser.add_argument("--quick", action="store_true", help="the first variant alone")
     arguments = parser.parse_args()
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit = True, 64  # as in a run
     both, launched, eager = (
         StepOptions(True, True),
         StepOptions(True, False),
@@ -178,8 +140,7 @@ def main():
         (Recipe(), both, True),
         (replace(s320, detector="yolov5x"), both, False),
     ]
-    record = {"record": "training", "device": device_name(torch.device("cuda"))}
-    record |= {"versions": versions(), "rows": []}
+    record = {"record": "training", **conditions(torch.device("cuda")), "rows": []}
     begun = time.perf_counter()
     for recipe, options, detail in todo[: 1 if arguments.quick else None]:
         if time.perf_counter() - begun > arguments.seconds:
@@ -192,7 +153,7 @@ def main():
         print(json.dumps({k: v for k, v in row.items() if k != "profile"}), flush=True)
         for line in row.get("profile", {}).get("top", []):
             print(line, flush=True)
-        arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+        write_record(record, arguments.out)
         torch.cuda.empty_cache()
 
 

@@ -1,6 +1,6 @@
 """A model of Ultralytics from random weights, with its own box loss and with ours, on voc320.
 
-``PYTHONPATH=src python benchmarks/ultralytics_voc320.py VOC320``
+    python benchmarks/ultralytics_voc320.py VOC320
 
 The losses train side by side, each in a process of its own that leaves a record in a folder. All
 settings are those of Ultralytics but for the ones that are options here; nothing is downloaded.
@@ -24,9 +24,10 @@ import torch
 import yaml
 
 from alphaiou import load_dataset
+from alphaiou._environment import device_name, versions
 from alphaiou.data.convert import convert_splits
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.record import device_name, throughput, versions
+from alphaiou.training.record import throughput
 
 OWN = "own"
 RECORDS = Path(__file__).with_suffix("")

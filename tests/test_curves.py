@@ -70,6 +70,7 @@ def test_bad_alphas_are_refused(alphas):
         compute_curves(alphas)
 
 
+@pytest.mark.slow
 def test_figures_are_written_as_png_and_svg_and_are_reproducible(tmp_path):
     curves = compute_curves(ALPHAS)
     first, second = (save_figures(curves, tmp_path / name) for name in ("one", "two"))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import alphaiou
+import tools
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +25,11 @@ PAGES = [
 ]
 MODULES = sorted(
     module.name
-    for module in walk_packages(alphaiou.__path__, "alphaiou.")
+    for package in (alphaiou, tools)
+    for module in walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.endswith("__main__")
 )
-# Triton's own dialect: importing it needs Triton, and it has no examples.
+# Importing these needs Triton, and they have no examples.
 KERNELS = "losses.kernels.triton", "detectors.ops.kernels.nms", "detectors.ops.kernels.assignment"
 for kernel in KERNELS:
     MODULES.remove(f"alphaiou.{kernel}")

@@ -154,7 +154,7 @@ def data_calls():
         sample = sample_augmentation(3, len(kept), 64, settings, "cpu")
         batch = augment(kept, torch.arange(3), sample, settings, 50)
         cache.letterbox_batch(kept, torch.arange(2))
-        return cache.to_original(batch.boxes, torch.ones(1, 2))
+        return cache.to_original(batch.targets.boxes, torch.ones(1, 2))
 
     noisy = partial(noise.perturb_boxes, generator=torch.Generator(), image_size=(64.0, 64.0))
     boxes = dataset.target(0)["boxes"]
@@ -307,6 +307,7 @@ def test_every_module_with_shapes_is_hooked():
             assert ".".join(module.parts) in hooked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("group", "least"), [("calls", 80), ("data_calls", 12), ("detection_calls", 14)]
 )
@@ -316,6 +317,7 @@ def test_right_shapes_pass(outcomes, group, least):
     assert not failed, json.dumps(failed, indent=1)
 
 
+@pytest.mark.slow
 def test_wrong_shapes_are_refused(outcomes):
     passed = {
         name: error

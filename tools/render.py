@@ -1,7 +1,7 @@
-"""``python -m tools.render [--check]``: the records' tables in README.md and docs/.
+"""``python -m tools.render [--check]`` writes the tables of README.md and docs/ from records.
 
-Between ``<!-- record: benchmarks/NAME.json TABLE -->`` and ``<!-- end record -->`` stands what
-``tables.TABLES[TABLE]`` makes of that record; ``--check`` fails where it stands otherwise.
+The text between ``<!-- record: benchmarks/NAME.json TABLE -->`` and ``<!-- end record -->`` is the
+table ``tables.TABLES[TABLE]`` of that record; ``--check`` fails where a document differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MARK = re.compile(r"^<!-- (?:record:.*|end record) -->$", re.MULTILINE)
 
 
 def rendered(text: str, root: Path) -> str:
-    """A document with its tables as its records have them.
+    """A document with its tables made from the records.
 
     Args:
         text: The document.
@@ -47,7 +47,7 @@ def documents(root: Path) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
-    """Bring the documents up to date, or with ``--check`` say which are not."""
+    """Bring the documents up to date, or with ``--check`` report those that are not."""
     arguments, root = list(sys.argv[1:] if argv is None else argv), root or Path.cwd()
     if arguments not in ([], ["--check"]):
         sys.stderr.write("usage: python -m tools.render [--check]\n")
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None, root: Path | None = None) -> int:
 def _block(block: re.Match[str], root: Path) -> str:
     name, table = block["record"], block["table"]
     if table not in TABLES:
-        raise ValueError(f"no table {table!r}; there are {', '.join(TABLES)}")
+        raise ValueError(f"no table {table!r}; the tables are {', '.join(TABLES)}")
     path = root / name
     if path.exists():
         body = TABLES[table](read_record(path))
@@ -84,10 +84,9 @@ def _block(block: re.Match[str], root: Path) -> str:
 
 
 def _maker(path: Path, root: Path) -> str:
-    """The command that makes a record: the script beside it of its name, or ``alphaiou bench``."""
-    task = path.stem.partition("-")[0]
-    script = path.with_name(f"{task}.py")
-    return f"python {script.relative_to(root)}" if script.exists() else f"alphaiou bench {task}"
+    """The command that makes a record: the benchmark beside it whose name it begins with."""
+    script = path.with_name(f"{path.stem.partition('-')[0]}.py").relative_to(root)
+    return f"python -m {'.'.join(script.with_suffix('').parts)}"
 
 
 def _within(mark: re.Match[str], block: re.Match[str]) -> bool:

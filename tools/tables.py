@@ -1,4 +1,4 @@
-"""Records as Markdown tables by name, so that no figure in the documents is typed by hand."""
+"""The tables of README.md and docs/ by name: each makes Markdown from a record."""
 
 from __future__ import annotations
 
@@ -6,39 +6,44 @@ from collections.abc import Callable
 from functools import partial
 
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
-from alphaiou.inference.tables import evaluation_table, figures, markdown
 from alphaiou.paper.scales import BUDGET
 from benchmarks.record import Record
 from tools.compare_tables import seeds_table
-from tools.detector_tables import detector_lines, detector_parts_lines
+from tools.data_tables import evaluation_table, index_table, noise_table, readings_table
 from tools.findings import findings
-from tools.framework_runs import framework_runs_table
-from tools.fuzz_tables import agreement_table, fuzz_table, fuzz_total_table
-from tools.index_tables import index_lines
-from tools.integration_tables import integration_lines
 from tools.loss_tables import (
+    agreement_table,
+    figures,
+    fuzz_table,
+    fuzz_total_table,
     kinds_table,
     losses_table,
     memory_table,
     precision_table,
+    simulation_table,
+    simulation_variants_table,
 )
-from tools.noise_tables import noise_lines, reading_lines
-from tools.repeats import repeats_table
-from tools.run_tables import (
+from tools.runs import (
     detector_runs,
     headline_table,
+    repeats_table,
     runs_table,
     speeds_table,
 )
-from tools.simulation_tables import simulation_table, simulation_variants_table
 from tools.training_tables import (
-    norm_silu_lines,
-    side_by_side_lines,
-    training_lines,
-    training_parts_lines,
-    training_profile_lines,
-    training_times_lines,
+    detector_parts_table,
+    detector_table,
+    framework_runs_table,
+    integration_table,
+    norm_silu_table,
+    side_by_side_table,
+    training_parts_table,
+    training_profile_table,
+    training_table,
+    training_times_table,
 )
+
+README_COLUMNS = ("loss", "AP50", "AP75", "AP95", "mAP", "mAP75:95")
 
 
 def setup_line(record: Record) -> str:
@@ -54,11 +59,21 @@ def setup_line(record: Record) -> str:
     return f"{'; '.join([place, versions, *day])}.{unfinished}"
 
 
+def headline_short(record: Record) -> str:
+    """The first losses and the main columns of ``headline``, for the README."""
+    lines = headline_table(record, detector="yolov5s", epochs=BUDGET).splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    columns = [cells[0].index(name) for name in README_COLUMNS]
+    end = next((row for row, (name, *_) in enumerate(cells) if name == "DIoU"), len(cells))
+    return "\n".join(f"| {' | '.join(line[c] for c in columns)} |" for line in cells[:end])
+
+
 TABLES: dict[str, Callable[[Record], str]] = {
     "setup": setup_line,
     "losses": losses_table,
-    "losses-device": lambda record: losses_table(record, clock="device"),
-    "losses-forward": lambda record: losses_table(record, mode="forward"),
+    "losses-device": partial(losses_table, clock="device"),
+    "losses-short": partial(losses_table, clock="device", kinds=("ciou",)),
+    "losses-forward": partial(losses_table, mode="forward"),
     "kinds": kinds_table,
     "precision": precision_table,
     "memory": memory_table,
@@ -71,22 +86,23 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "compare-seeds": seeds_table,
     "runs": partial(runs_table, detector="yolov5s", epochs=100),
     "headline": partial(headline_table, detector="yolov5s", epochs=BUDGET),
+    "headline-short": headline_short,
     "repeats": partial(repeats_table, detector="yolov5s", epochs=BUDGET),
     "runs-faster-rcnn": partial(detector_runs, detector=FASTER_RCNN),
     "runs-detr": partial(detector_runs, detector=DETR),
     "speeds-yolov5x": partial(speeds_table, detector="yolov5x"),
     "findings": findings,
-    "index": lambda record: markdown(*index_lines(record), left=1),
-    "training": lambda record: markdown(*training_lines(record), left=1),
-    "training-parts": lambda record: markdown(*training_parts_lines(record), left=1),
-    "training-times": lambda record: markdown(*training_times_lines(record), left=1),
-    "training-profile": lambda record: markdown(*training_profile_lines(record), left=1),
-    "norm-silu": lambda record: markdown(*norm_silu_lines(record), left=0),
-    "detectors": lambda record: markdown(*detector_lines(record), left=2),
-    "detectors-parts": lambda record: markdown(*detector_parts_lines(record), left=1),
-    "side-by-side": lambda record: markdown(*side_by_side_lines(record), left=0),
-    "integrations": lambda record: markdown(*integration_lines(record), left=3),
+    "index": index_table,
+    "training": training_table,
+    "training-parts": training_parts_table,
+    "training-times": training_times_table,
+    "training-profile": training_profile_table,
+    "norm-silu": norm_silu_table,
+    "detectors": detector_table,
+    "detectors-parts": detector_parts_table,
+    "side-by-side": side_by_side_table,
+    "integrations": integration_table,
     "framework-runs": framework_runs_table,
-    "noise": lambda record: markdown(*noise_lines(record), left=1),
-    "noise-readings": lambda record: markdown(*reading_lines(record), left=1),
+    "noise": noise_table,
+    "noise-readings": readings_table,
 }

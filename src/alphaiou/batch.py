@@ -1,54 +1,52 @@
-"""A batch for training: images, and their boxes in a number of slots that never changes."""
+"""The training batch: images of one size, and their boxes in a fixed number of slots."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from alphaiou._shapes import Bool, Float32, Int64, UInt8
+from alphaiou._shapes import Bool, Float, Float32, Int, Int64, UInt8
+
+#: The grey beside an image that does not fill its square, of 255.
+FILL = 114
 
 
-class Slots(NamedTuple):
-    """The boxes of a batch in a fixed number of slots, those that hold a box first.
+class Targets(NamedTuple):
+    """The boxes of a batch of images, in a number of slots that does not depend on the data.
 
     Attributes:
-        boxes: ``xyxy``, 0 in empty slots.
-        labels: The class of each, 0 in empty slots.
-        image_of_box: The image of each, 0 in empty slots.
-        valid: Whether a slot holds a box.
-        lost: How many boxes found no slot.
+        image_of_box: The position in the batch of the image of each box.
+        labels: The class of each box, from 0.
+        boxes: ``xyxy`` in pixels of the batched images.
+        valid: Whether the slot holds a box; the content of other slots does not matter.
     """
 
-    boxes: Float32[Tensor, "slots 4"]
-    labels: Int64[Tensor, " slots"]
-    image_of_box: Int64[Tensor, " slots"]
+    image_of_box: Int[Tensor, " slots"]
+    labels: Int[Tensor, " slots"]
+    boxes: Float[Tensor, "slots 4"]
     valid: Bool[Tensor, " slots"]
-    lost: Int64[Tensor, ""]
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Images of one size, and the boxes of all of them.
+class Batch(NamedTuple):
+    """Images of one size with their boxes.
 
     Attributes:
         images: RGB, 0 to 255. The channels of a pixel lie beside each other, so that a cast to a
             floating type gives the ``channels_last`` format.
-        boxes: ``xyxy`` in pixels of the images, 0 in empty slots.
-        labels: The class of each box.
-        image_of_box: The position of the image of each box, ascending.
-        valid: Whether a slot holds a box; those that do come first.
-        lost: How many boxes found no slot. Anything but 0 means that there are too few slots.
+        targets: Their boxes, valid slots first, in the order of the images; other slots are 0.
+        lost: The number of boxes for which there was no slot; anything but 0 means that there are
+            too few slots.
     """
 
     images: UInt8[Tensor, "batch 3 side side"]
-    boxes: Float32[Tensor, "slots 4"]
-    labels: Int64[Tensor, " slots"]
-    image_of_box: Int64[Tensor, " slots"]
-    valid: Bool[Tensor, " slots"]
+    targets: Targets
     lost: Int64[Tensor, ""]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor of the batch by name."""
+        return {"images": self.images, **self.targets._asdict(), "lost": self.lost}
 
 
 def compact(
@@ -56,23 +54,26 @@ def compact(
     labels: Int64[Tensor, "batch most"],
     valid: Bool[Tensor, "batch most"],
     slots: int,
-) -> Slots:
+) -> tuple[Targets, Int64[Tensor, ""]]:
     """Move the valid boxes of all images, in their order, to the first of a fixed number of slots.
 
-    There is no host sync and no shape that depends on the data: slot ``t`` looks up the place where
-    the running count of valid boxes reaches ``t + 1``.
+    There is no host synchronisation, and no shape depends on the data: slot ``t`` looks up the
+    position at which the running count of valid boxes reaches ``t + 1``.
 
     Args:
-        boxes: The boxes of each image, with places for the most that one may have.
+        boxes: The boxes of each image, padded to the most that an image may have.
         labels: The class of each.
-        valid: Whether a place holds a box.
-        slots: How many slots to fill.
+        valid: Whether a position holds a box.
+        slots: The number of slots.
+
+    Returns:
+        The boxes in their slots, and the number of boxes for which there was no slot.
 
     Examples:
         >>> boxes = torch.arange(16.0).reshape(2, 2, 4)
         >>> valid = torch.tensor([[False, True], [True, False]])
-        >>> found = compact(boxes, torch.tensor([[5, 6], [7, 8]]), valid, slots=3)
-        >>> found.labels, found.image_of_box, found.valid
+        >>> targets, lost = compact(boxes, torch.tensor([[5, 6], [7, 8]]), valid, slots=3)
+        >>> targets.labels, targets.image_of_box, targets.valid
         (tensor([6, 7, 0]), tensor([0, 1, 0]), tensor([ True,  True, False]))
     """
     most = valid.shape[1]
@@ -80,10 +81,10 @@ def compact(
     slot = torch.arange(slots, device=valid.device)
     source = torch.searchsorted(reached, slot + 1).clamp(max=reached.numel() - 1)
     filled = slot < reached[-1]
-    return Slots(
-        boxes=boxes.flatten(0, 1)[source] * filled[:, None],
-        labels=labels.flatten()[source] * filled,
+    targets = Targets(
         image_of_box=source // most * filled,
+        labels=labels.flatten()[source] * filled,
+        boxes=boxes.flatten(0, 1)[source] * filled[:, None],
         valid=filled,
-        lost=(reached[-1] - slots).clamp(min=0),
     )
+    return targets, (reached[-1] - slots).clamp(min=0)

@@ -184,7 +184,7 @@ def pairwise_iou(
 
 
 def check_pairs(pred: Tensor, target: Tensor) -> None:
-    """Refuse anything but two tensors of one shape ``(*batch, 4)``."""
+    """Check that both are of the same shape ``(*batch, 4)``."""
     for name, boxes in (("pred", pred), ("target", target)):
         if boxes.ndim == 0 or boxes.shape[-1] != 4:
             raise ValueError(f"{name} must have shape (*batch, 4), got {tuple(boxes.shape)}")
@@ -196,12 +196,12 @@ def check_pairs(pred: Tensor, target: Tensor) -> None:
 
 
 def check_box_format(box_format: str, name: str = "box_format") -> None:
-    """Refuse a format that does not exist."""
+    """Reject an unknown format."""
     check_choice(name, box_format, BOX_FORMATS)
 
 
 def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the allowed ones, and name them."""
+    """Reject a value that is not allowed; the message lists those that are."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {value!r}")
 

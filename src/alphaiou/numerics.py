@@ -29,7 +29,7 @@ Alpha = float | Tensor
 
 
 def check_number(name: str, value: float, *, least: float = 0.0, strict: bool = True) -> None:
-    """Refuse a number that is not finite or not above (``strict``: or at) the least allowed."""
+    """Check that a number is finite and more than ``least``, or equal to it if not ``strict``."""
     # Comparisons alone, which torch.compile can trace for a number that changes between calls.
     if not (least < value < math.inf) and (strict or value != least):
         sign = ">" if strict else ">="

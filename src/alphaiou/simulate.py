@@ -25,6 +25,7 @@ from torch import Tensor
 
 from alphaiou import __version__
 from alphaiou._figures import CATEGORICAL, DASHES, FULL_WIDTH, INK, STYLE, panel_title
+from alphaiou._files import replacing
 from alphaiou._shapes import Float
 from alphaiou.boxes import box_iou
 from alphaiou.losses.spec import LossSpec
@@ -310,16 +311,13 @@ def result_path(spec: LossSpec, settings: SimulationSettings, out: Path) -> Path
 
 
 def save_run(run: SimulationRun, path: Path) -> None:
-    """Write a finished result; an interruption leaves no partial file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial_path = path.with_suffix(".partial")
-    with partial_path.open("wb") as file:
+    """Write a finished result, atomically."""
+    with replacing(path) as file:
         np.savez_compressed(
             file,
             seconds=np.float64(run.seconds),
             **{f.name: getattr(run.result, f.name).numpy() for f in fields(SimulationResult)},
         )
-    partial_path.replace(path)
 
 
 def load_run(spec: LossSpec, path: Path) -> SimulationRun | None:

@@ -169,7 +169,8 @@ def exchanges(rows: Mapping[str, RowRuns]) -> dict[str, Changes]:
     IoU at its other gains is among them: what is given up for what without a power.
     """
     best = best_baseline(rows)
-    if best is None or not set(rows) - set(BASELINES):
+    candidates = [own for label, own in rows.items() if own.runs and label not in BASELINES]
+    if best is None or not candidates:
         return {}
     changes = {label: changes_against(own, best) for label, own in rows.items()}
     return {label: own for label, own in changes.items() if own}

@@ -86,6 +86,7 @@ sys.exit(main({arguments!r}))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["tyro", "rich", "matplotlib", "numpy"])
 def test_without_the_extra_the_command_says_what_to_install(tmp_path, missing):
     code = BLOCKER.format(missing=missing, arguments=["curves", "--out", str(tmp_path)])
@@ -156,6 +157,7 @@ def test_curves_writes_figures_and_numbers(capsys, tmp_path):
     assert str(tmp_path / "reweighting.svg") in out
 
 
+@pytest.mark.slow
 def test_simulate_writes_a_table_a_figure_and_numbers_and_resumes(capsys, tmp_path):
     options = (*TINY_SIMULATION, "--out", str(tmp_path))
     assert main(["simulate", "iou", "ciou:3:1", *options]) == 0

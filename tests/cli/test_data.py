@@ -109,6 +109,7 @@ class TestNoise:
             run(*arguments, 0.2, "--seed", 1)
         assert content(out) == before
 
+    @pytest.mark.slow
     def test_another_process_writes_the_same_bytes(self, coco, tmp_path):
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             pool.apply(_write_noisy, (coco, tmp_path / "there"))
@@ -146,6 +147,7 @@ class TestNoise:
         with pytest.raises(UsageError, match="--pictures -1"):
             run("noise", coco, "--rate", 0.1, "--pictures", -1, "--out", tmp_path / "out")
 
+    @pytest.mark.slow
     def test_pictures(self, coco, tmp_path):
         out = tmp_path / "noisy"
         run("noise", coco, "--rate", 0.3, "--out", out, "--images", "none", "--pictures", 3)

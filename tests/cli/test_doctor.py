@@ -19,6 +19,7 @@ def test_the_doctor_names_versions_and_finds_the_losses_right(capsys):
     assert max(map(len, said.splitlines())) <= 110
 
 
+@pytest.mark.slow
 def test_the_doctor_needs_none_of_the_extras(tmp_path):
     code = BLOCKER.format(missing="tyro", arguments=["doctor"])
     done = subprocess.run(

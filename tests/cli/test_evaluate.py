@@ -13,7 +13,7 @@ from alphaiou.data.formats.coco import write_coco
 from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
-from alphaiou.inference.detection_files import evaluate_files
+from alphaiou.inference.detection_files import score_files
 
 VOC_SAMPLE = Path(__file__).parents[3] / "shared/data/voc-sample"
 
@@ -104,7 +104,7 @@ def test_a_devkit_by_file_names(rule, tmp_path):
     index = load_dataset(VOC_SAMPLE, "trainval").index
     assert index.difficult.any()
     found = write(tmp_path / "found.json", detections(index, called="stem"))
-    (evaluation,) = evaluate_files([found], index, rule=rule)
+    (evaluation,) = score_files([found], index, rule=rule)
     assert (evaluation.scores.ap[50] == pytest.approx(1.0)) == (rule != "paper")
 
 

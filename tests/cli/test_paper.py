@@ -16,7 +16,7 @@ from alphaiou.paper.study import open_study, scale_of_records
 from alphaiou.study.records import RecordError
 from tests.study.made import records_of, write_runs
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +34,7 @@ def test_tables_of_the_committed_runs(capsys):
     assert "YOLOv5 from scratch in 100 epochs" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "ending"), [("md", "md"), ("csv", "csv"), ("latex", "tex")])
 def test_tables_are_written_and_the_same_again(drawn, tmp_path, how, ending):
     for part in "ab":
@@ -43,6 +44,7 @@ def test_tables_are_written_and_the_same_again(drawn, tmp_path, how, ending):
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
+@pytest.mark.slow
 def test_plots_and_report_are_written(drawn, tmp_path, capsys):
     assert run_paper_plots(PaperPlots(("table1",), (drawn,), out=tmp_path / "plots")) == 0
     assert (tmp_path / "plots/table1-curves.svg").is_file()

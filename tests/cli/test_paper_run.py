@@ -11,7 +11,7 @@ from alphaiou.cli.paper.progress import GridProgress
 from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.shapes.dataset import shapes_index
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,7 @@ def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
     assert "no boxes to train on" in ends[1]
 
 
+@pytest.mark.slow
 def test_rows_can_be_chosen(capsys):
     (grid,) = chosen_grids(["table3"], GridOptions(quick=True, seeds=3, only=("η=0.3",)))
     assert [row.label for row in grid.rows] == [

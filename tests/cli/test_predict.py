@@ -1,6 +1,7 @@
 """``alphaiou predict`` from its arguments to its files."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ from alphaiou.cli import main
 from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.detectors import fold_batch_norm
+from alphaiou.detectors.registry import detector_from
 from alphaiou.inference.drawing import draw_detections, palette
 from alphaiou.inference.evaluation import detect
 from alphaiou.inference.predictor import find_images, image_names
-from alphaiou.inference.weights import fresh_detector, load_weights, save_weights
+from alphaiou.inference.weights import load_weights, save_weights
 from tests.training.runs import tiny_recipe, train, write_shapes
 
 
@@ -97,6 +99,7 @@ def test_images_that_cannot_be_read_are_passed_over(trained, capsys, tmp_path):
     assert [path.name for path in Path("runs/predict/drawings").iterdir()] == ["a.png"]
 
 
+@pytest.mark.slow
 def test_detections_are_coco_boxes_within_the_image(trained, tmp_path):
     _, run, _ = trained
     noise = np.random.default_rng(0).integers(0, 255, (40, 120, 3), dtype=np.uint8)
@@ -143,7 +146,8 @@ def test_what_cannot_be_done_is_one_line(trained, capsys, arguments, code, messa
 
 def test_weights_of_another_version_are_said(tmp_path, capsys):
     recipe = tiny_recipe("shapes")
-    save_weights(fresh_detector(recipe, 3), recipe, ("a", "b"), tmp_path / "best.safetensors")
+    values = asdict(recipe)
+    save_weights(detector_from(values, 3), values, ("a", "b"), tmp_path / "best.safetensors")
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     assert main(["predict", "a.png", "--weights", "best.safetensors"]) == 1
     assert "does not fit this version" in capsys.readouterr().err

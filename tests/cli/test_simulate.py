@@ -132,6 +132,7 @@ def test_the_map_gives_every_pixel_the_value_of_the_nearest_point():
     assert (picture[:, half:] == 2).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_the_figure_has_a_curve_and_a_map_for_every_loss(runs, tmp_path, count):
     many = (runs * 3)[:count]

@@ -8,10 +8,9 @@ import tyro
 
 from alphaiou.cli import main
 from alphaiou.cli.commands import COMMANDS
-from alphaiou.cli.events import scalars
 from alphaiou.cli.train import _recipe
 from alphaiou.cli.train_options import Train
-from alphaiou.cli.training_progress import epoch_line
+from alphaiou.cli.training_progress import epoch_line, scalars
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipes import RECIPES
 from tests.training.runs import write_shapes

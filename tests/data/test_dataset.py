@@ -108,6 +108,7 @@ def test_pickled_it_is_the_same(dataset):
     assert torch.equal(again[1][0], dataset[1][0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_read_the_same(folder, method):
     if method not in multiprocessing.get_all_start_methods():

@@ -69,6 +69,7 @@ def test_json_is_complete_and_strict():
         assert sum(map(sum, content["centres"])) == index.num_boxes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [80, 1203])
 def test_figures_are_drawn_for_any_number_of_classes(tmp_path, classes):
     index = random_index(20)
@@ -80,6 +81,7 @@ def test_figures_are_drawn_for_any_number_of_classes(tmp_path, classes):
         assert picture.height < 2200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "index",
     [
@@ -95,6 +97,7 @@ def test_figures_of_nearly_nothing(tmp_path, index):
     )
 
 
+@pytest.mark.slow
 def test_noisy_boxes_are_drawn_below_the_clean_ones(tmp_path):
     clean = made_index([[[10, 10, 40, 40]], []], sizes=[(64, 48), (48, 64)])
     noisy = perturb_index(clean, 0.3, seed=0)

@@ -55,6 +55,7 @@ def test_losses_of_deltas_are_for_faster_rcnn(name):
         build_detector(name, 3, box_loss="l1")
 
 
+@pytest.mark.slow
 def test_yolov5_needs_neither_torchvision_nor_transformers():
     code = "import sys, alphaiou.detectors as d; d.build_detector('yolov5n', 3);"
     code += "assert not {'torchvision', 'transformers', 'scipy'} & sys.modules.keys()"

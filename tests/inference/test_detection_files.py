@@ -13,8 +13,8 @@ from pycocotools.cocoeval import COCOeval
 
 from alphaiou.data.problems import DataError
 from alphaiou.inference.detection_files import (
-    evaluate_files,
-    load_predictions,
+    load_detections,
+    score_files,
     summary,
     targets_of,
     write_results,
@@ -22,7 +22,6 @@ from alphaiou.inference.detection_files import (
 from alphaiou.inference.tables import (
     class_table,
     comparison_markdown,
-    evaluation_table,
     number_table,
 )
 from alphaiou.metrics import comparison_rows, score
@@ -57,7 +56,7 @@ INDEX = index_of(["a/000005.jpg", "a/000007.jpg", "b/x.y.jpg"], numbers=[139, 28
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_image_has_many_names(write, image, wrapped):
     content = [one(image), one(139, "dog") | {"segmentation": [], "extra": {"a": 1}}]
-    data = load_predictions(
+    data = load_detections(
         write({"info": {}, "annotations": content} if wrapped else content), INDEX
     )
     assert data.images.tolist() == [1, 0]
@@ -67,20 +66,20 @@ def test_an_image_has_many_names(write, image, wrapped):
 
 def test_a_name_that_two_images_share_must_have_its_folder(write):
     index = index_of(["a/1.jpg", "b/1.jpg"])
-    assert load_predictions(write([one("b/1")]), index).images.tolist() == [1]
+    assert load_detections(write([one("b/1")]), index).images.tolist() == [1]
     with pytest.raises(DataError, match="image_id '1' is unknown"):
-        load_predictions(write([one("1")]), index)
+        load_detections(write([one("1")]), index)
 
 
 def test_numbers_where_the_format_has_none(write):
     names = ["JPEGImages/000002.jpg", "JPEGImages/000009.jpg", "JPEGImages/000004.jpg"]
     index = index_of(names, layout="voc")
-    assert load_predictions(write([one(9), one(4)]), index).images.tolist() == [1, 2]
-    assert load_predictions(write([one(1), one(3)]), index).images.tolist() == [0, 2]
+    assert load_detections(write([one(9), one(4)]), index).images.tolist() == [1, 2]
+    assert load_detections(write([one(1), one(3)]), index).images.tolist() == [0, 2]
     with pytest.raises(DataError, match="image_id 2 may be the file 000002 or image 2 of the set"):
-        load_predictions(write([one(2)]), index)
+        load_detections(write([one(2)]), index)
     words = index_of(["x.jpg", "y.jpg"], layout="yolo")
-    assert load_predictions(write([one(2)]), words).images.tolist() == [1]
+    assert load_detections(write([one(2)]), words).images.tolist() == [1]
 
 
 FAULTS = {
@@ -122,7 +121,7 @@ FAULTS = {
 def test_what_cannot_be_used(write, text):
     path = write(text)
     with pytest.raises(DataError, match=FAULTS[text]) as caught:
-        load_predictions(path, index_of(["a.jpg", "b.jpg", "c.jpg"]))
+        load_detections(path, index_of(["a.jpg", "b.jpg", "c.jpg"]))
     message = str(caught.value)
     assert message.startswith(str(path))
     assert len(message) < 600
@@ -134,11 +133,11 @@ def test_bytes_that_are_no_text(tmp_path):
     for raw in (b"\xff\xfe[", b'[{"image_id": "\xff"}]', bytes(range(256)), b"\0" * 1000):
         path.write_bytes(raw)
         with pytest.raises(DataError, match=r"found\.json"):
-            load_predictions(path, INDEX)
+            load_detections(path, INDEX)
 
 
 def test_no_detections(write):
-    evaluations = evaluate_files([write([])], INDEX)
+    evaluations = score_files([write([])], INDEX)
     assert evaluations[0].scores.map == 0
     assert evaluations[0].scores.num_images == 3
 
@@ -190,7 +189,7 @@ def test_a_file_scores_as_pycocotools_scores_it(write):
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    found = evaluate_files([path], index)[0].scores
+    found = score_files([path], index)[0].scores
     ours = [found.map, found.ap[50], found.ap[75], *found.size_ap.values()]
     ours += [*found.ar.values(), *found.size_ar.values()]
     np.testing.assert_allclose(ours, evaluation.stats, rtol=0, atol=1e-12)
@@ -200,7 +199,7 @@ def test_a_file_scores_as_pycocotools_scores_it(write):
 def test_results_are_written(write, tmp_path):
     index = whole_index()
     files = [write(noisy(index, 0, 0.2), "base.json"), write(noisy(index, 1, 0.05), "ours.json")]
-    evaluations = evaluate_files(files, index, rule="paper", min_score=0.2)
+    evaluations = score_files(files, index, rule="paper", min_score=0.2)
     paths = write_results(evaluations, index, tmp_path / "out")
     assert {path.name for path in paths} == {
         "scores.json",
@@ -225,7 +224,7 @@ STEMS = ("precision_recall", "iou_distribution")
 
 def test_undefined_numbers_are_null(write):
     index = index_of(["a.jpg", "b.jpg"])  # nothing is large; no box of the third class
-    numbers = summary(evaluate_files([write([one()])], index), index)["predictions"][0]
+    numbers = summary(score_files([write([one()])], index), index)["predictions"][0]
     assert numbers["scores"]["map_large"] is None
     assert numbers["per_class"]["hen"] is None
     json.dumps(numbers, allow_nan=False)
@@ -234,14 +233,14 @@ def test_undefined_numbers_are_null(write):
 def test_files_of_one_name(write, tmp_path):
     (tmp_path / "b").mkdir()
     files = [write([one()]), write([one()], "b/found.json"), write([one()])]
-    names = [evaluation.name for evaluation in evaluate_files(files, index_of(["a.jpg"]))]
+    names = [evaluation.name for evaluation in score_files(files, index_of(["a.jpg"]))]
     assert names == [f"{files[0]} (0)", str(files[1]), f"{files[2]} (2)"]
 
 
 def test_tables(write):
     index = index_of(["a.jpg", "b.jpg", "c.jpg", "d.jpg"])
     files = [write([one(1)], "base.json"), write([one(1), one(4)], "ours.json")]
-    scores = {one.name: one.scores for one in evaluate_files(files, index)}
+    scores = {one.name: one.scores for one in score_files(files, index)}
     rows = comparison_rows({name: one.as_dict() for name, one in scores.items()}, ("ap50", "map"))
     assert comparison_markdown(rows).splitlines() == [
         "| predictions | AP50 | mAP |",
@@ -252,8 +251,6 @@ def test_tables(write):
     ]
     assert class_table(scores, "title").row_count == 3
     assert number_table(scores, "title").row_count == len(scores["base"].as_dict())
-    record = {"rows": [{"what": "ours", "seconds": 0.25, "collect_seconds": 0.1}]}
-    assert evaluation_table(record).endswith("| ours | 0.25 s | 0.1 s | – |")
 
 
 DATA = Path(__file__).parents[3] / "shared/data/voc320/annotations/test.json"

@@ -5,10 +5,10 @@ import torch
 from PIL import Image
 from torch import nn
 
+from alphaiou.batch import FILL
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.formats.files import FolderImages
 from alphaiou.data.pipeline.cache import build_cache
-from alphaiou.data.pipeline.decoding import FILL
 from alphaiou.inference.evaluation import detect
 from tests.data.made_index import made_index
 

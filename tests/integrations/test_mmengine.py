@@ -108,6 +108,7 @@ def test_a_registry_below_finds_it_by_its_name_as_mmdetections_does():
     assert (loss.loss.kind, loss.loss.alpha, loss.loss_weight) == ("diou", 2.0, 5.0)
 
 
+@pytest.mark.slow
 def test_a_configuration_file_imports_it_in_a_fresh_process(tmp_path):
     """As the processes of a distributed launch do: each reads the configuration."""
     (tmp_path / "config.py").write_text(

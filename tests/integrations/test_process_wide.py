@@ -7,13 +7,13 @@ import torch
 
 from alphaiou.integrations._patching import (
     Change,
-    PairLoss,
     Similarity,
     UnsupportedVersionError,
     check_name,
     install_process_wide,
     restore_names,
 )
+from alphaiou.losses.pair_loss import PairLoss
 
 SOURCE = """
 def similarity(pred, target):

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 import torch
 
 from alphaiou.integrations import torchvision as for_torchvision
@@ -27,6 +28,7 @@ def run(code):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_framework_is_imported_by_its_own_module_and_missed_with_the_line_that_installs_it():
     out = run(
         """
@@ -52,6 +54,7 @@ def test_a_framework_is_imported_by_its_own_module_and_missed_with_the_line_that
     ]
 
 
+@pytest.mark.slow
 def test_changed_models_work_in_a_fresh_process(tmp_path):
     """As in workers that are spawned: nothing is imported there but what the pickle names."""
     detector, inputs = torchvision_models.build("FasterRCNN"), torchvision_models.batch(3, 1)

@@ -200,6 +200,7 @@ def test_detections_stay_the_same(name):
         assert_close(model(images), own, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_models():
     """Untouched, changed and untouched again: each has its own loss."""

@@ -297,6 +297,7 @@ def test_their_checkpoints(tmp_path):
     assert loaded.loss_function is LOSS_MAPPING["ForObjectDetection"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_compiled_models():
     """Untouched, changed and untouched again: each has its own loss."""
@@ -311,6 +312,7 @@ def test_compiled_models():
     assert losses[2] != losses[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the trainer's own
 def test_their_trainer(tmp_path):
     pytest.importorskip("accelerate", reason="transformers.Trainer needs accelerate")

@@ -172,12 +172,14 @@ def check_compiled(function, pred, target, backend="aot_eager"):
         torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_compile(kind):
     pairs = generic_pairs(16, seed=13, dtype=torch.float32)
     check_compiled(partial(alpha_iou_loss, kind=KINDS[kind].ours, alpha=3.0), *pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.5, torch.tensor([0.0, 0.5, 1.0, 3.0])])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
 def test_compile_of_other_powers(alpha, dtype):
@@ -186,6 +188,7 @@ def test_compile_of_other_powers(alpha, dtype):
     check_compiled(loss, pred, target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", ["inner focaler rectified focal wise"])
 def test_compile_of_modifiers_and_weights(chain):
     pairs = generic_pairs(16, seed=15, dtype=torch.float32)
@@ -194,12 +197,14 @@ def test_compile_of_modifiers_and_weights(chain):
     check_compiled(loss, *pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ciou", "siou"])
 def test_compile_with_inductor(kind):
     pairs = generic_pairs(16, seed=16, dtype=torch.float32)
     check_compiled(partial(alpha_iou_loss, kind=kind, alpha=3.0), *pairs, backend="inductor")
 
 
+@pytest.mark.slow
 def test_compile_for_any_number_of_pairs():
     torch._dynamo.reset()
     loss = partial(alpha_iou_loss, kind="giou", alpha=2.0)
@@ -210,6 +215,7 @@ def test_compile_for_any_number_of_pairs():
         torch.testing.assert_close(compiled(pred, target), loss(pred, target))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["alpha", "penalty_alpha", "avg_factor"])
 def test_compile_with_a_number_that_changes(argument):
     """Dynamo makes a float that changed a symbol, whatever it was the first time."""
@@ -224,6 +230,7 @@ def test_compile_with_a_number_that_changes(argument):
         torch.testing.assert_close(compiled(number), loss(number))
 
 
+@pytest.mark.slow
 def test_compiled_module_sees_alpha_move():
     torch._dynamo.reset()
     pairs = generic_pairs(8, seed=18, dtype=torch.float32)
@@ -235,6 +242,7 @@ def test_compiled_module_sees_alpha_move():
         torch.testing.assert_close(compiled(*pairs), expected)
 
 
+@pytest.mark.slow
 def test_compiled_wise_keeps_its_mean():
     torch._dynamo.reset()
     pairs = generic_pairs(8, seed=19, dtype=torch.float32)

@@ -41,6 +41,7 @@ def assert_finite(tensors):
 # --- finite, whatever comes -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=120)
 @given(data=st.data())
@@ -59,6 +60,7 @@ def test_finite_and_never_negative(kind, data):
     assert loss >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", [*CHAINS, *WISE])
 @settings(max_examples=80)
 @given(data=st.data())
@@ -141,6 +143,7 @@ def test_identical_boxes_are_exactly_nothing(kind, alpha, dtype):
         assert torch.equal(tensor, torch.zeros_like(tensor))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box_format", FORMATS)
 @pytest.mark.parametrize("chain", [None, *CHAINS, *WISE])
 def test_identical_boxes_in_every_format_and_under_every_modifier(chain, box_format):

@@ -107,6 +107,7 @@ def resolved(pred, target, kind):
     return keep
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("alpha", [1.0, 3.0])

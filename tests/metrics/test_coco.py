@@ -66,6 +66,7 @@ def test_adversarial_sets(data):
     assert_tables_agree(data[1])
 
 
+@pytest.mark.slow
 def test_thousands_of_classes():
     tables = assert_tables_agree(make(0, images=9, classes=1500, targets=300), classes=1500)
     assert tables.precision.shape == (10, 101, 1500, 4, 3)

@@ -51,6 +51,7 @@ def test_arrays_of_every_kind(name):
     np.testing.assert_array_equal(found.data().boxes, expected.data().boxes)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_tensors_on_several_devices():
     scores = DetectionScores(2)

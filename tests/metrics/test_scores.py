@@ -108,6 +108,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_gather_over_two_processes(tmp_path):
     out = tmp_path / "scores"
     command = [sys.executable, "-c", PROCESS]

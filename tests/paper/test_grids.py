@@ -91,7 +91,7 @@ def test_figures_and_controls_share_the_runs_of_the_tables(scale):
 
 
 def test_committed_runs_are_cells_of_the_grids():
-    committed = {path.stem for path in (ROOT / "results/voc320").glob("*.json")}
+    committed = {path.stem for path in (ROOT / "studies/voc320/records").glob("*.json")}
     hundred = paper_grids(quick_scale(VOC320, epochs=100))
     assert recipes(hundred["table1"]) <= committed
     assert recipes(hundred["gains"]) & committed

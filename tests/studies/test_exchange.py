@@ -1,22 +1,15 @@
-"""What candidates give at AP50 for what they gain, as a plot and on the page."""
+"""The trade-off of the candidates between AP50 and higher IoU, as a figure."""
 
-import json
-import re
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from alphaiou.study.figures import save_plots
 from alphaiou.study.records import grid_runs
-from alphaiou.study.report.charts import dot_chart
-from alphaiou.study.report.page import paper_page
-from alphaiou.study.series import Point
 from alphaiou.training.recipe import recipe_hash
 from studies.voc320.exchange import COLOURS, exchange_figure, exchange_points
 from studies.voc320.search import exchanges
-from tests.studies.beyond_runs import GRID, PLAIN, records
+from tests.studies.made import GRID, PLAIN, records
 from tests.study.made import made_record
 
 EXCHANGED = PLAIN | {
@@ -161,94 +154,3 @@ def test_points_are_grouped_and_joined_by_gain():
     assert (rising.x, rising.mean) == pytest.approx((-2.0, 2.5))
     assert rising.low < rising.mean < rising.high
     assert exchange_points(grid_runs(GRID, records(PLAIN)), "map75_95") == {}
-
-
-def test_the_page_has_the_same_points_with_their_names():
-    page = paper_page(
-        [GRID], exchanging(EXCHANGED), dict.fromkeys(exchanging(EXCHANGED), Path("no/record.json"))
-    )
-    charts = [
-        json.loads(text)
-        for text in re.findall(r'<script type="application/json">(.*?)</script>', page)
-    ]
-    assert len(charts) == 2, "and no others"
-    for chart in charts:
-        assert chart["label"] == "AP50, change in %"
-        said = {
-            line["name"]: [(one["x"], one["says"]) for one in line["points"]]
-            for line in chart["series"]
-        }
-        ((across, says),) = said["rising α"]
-        assert across == -2.0
-        assert re.fullmatch(r"α-IoU \(α 1→3\), gain ×2 2\.50 \(2\.\d\d to 2\.\d\d\)", says)
-    assert page.count('class="wanted"') == 2
-
-
-def test_dots_and_the_corner_lie_where_the_axes_say():
-    dots = [Point(-2, 8, 7, 9, "a"), Point(3, 1, 1, 1, "b", alone=True)]
-    chart = dot_chart({"IoU": dots}, "t", "AP50", 6.0, joined="IoU")
-    number = r'="([\d.]+)"'
-    (ax, ay), (bx, by) = (
-        (float(x), float(y)) for x, y in re.findall(f"cx{number} cy{number}", chart)
-    )
-    left, top, width, height = map(
-        float,
-        re.search(
-            f'class="wanted" x{number} y{number} width{number} height{number}', chart
-        ).groups(),
-    )
-    assert ax < left < bx < left + width
-    assert top < ay < top + height < by
-    assert f'points="{ax},{ay} {bx},{by}"' in chart
-    assert [look.split()[:2] for look in re.findall('circle class="(.*?)"', chart)] == [
-        ["dot", "s0"],
-        ["dot", "hollow"],
-    ]
-    (low, high) = map(
-        float,
-        re.search(
-            f'class="interval s0" x1{number} x2{number} y1{number} y2{number}', chart
-        ).groups()[2:],
-    )
-    assert high < ay < low
-
-
-def test_the_picture_is_among_the_plots_and_the_same_again(tmp_path):
-    found = exchanging(EXCHANGED)
-    for part in "ab":
-        names = {path.name for path in save_plots(GRID, found, tmp_path / part)}
-        assert names == {"beyond-exchange.png", "beyond-exchange.svg"}, "and no line a row"
-    first, second = ((tmp_path / part / "beyond-exchange.svg").read_bytes() for part in "ab")
-    assert first == second
-    plain = save_plots(GRID, records(PLAIN), tmp_path / "plain")
-    assert plain == []
-
-
-WIDEST_LABEL = """Math.max(
-  ...[...document.querySelectorAll("table.paper th[scope=row]")].map((label) => label.offsetWidth)
-)"""
-#: What a chart says point by point, and how wide the page is then.
-WALK = """(() => {
-  const chart = document.querySelector("figure.chart"), said = [];
-  const next = () => chart.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
-  for (let step = 0; step < 8; step++) {
-    next();
-    said.push([chart.querySelector(".reading").textContent, document.documentElement.scrollWidth]);
-  }
-  return said;
-})()"""
-
-
-def test_every_point_can_be_read_on_a_phone(browser, tmp_path):
-    long_name = "α-IoU (α=3), gain ×1, objectness as the loss"
-    found = exchanging(EXCHANGED | {long_name: 0.4321})
-    page = paper_page([GRID], found, dict.fromkeys(found, Path("no/record.json")))
-    path = tmp_path / "page.html"
-    path.write_text(page, encoding="utf-8")
-    browser.show(path, width=375)
-    assert browser.evaluate(WIDEST_LABEL) < 375 / 2, "it stays in view while a table is scrolled"
-    said = browser.evaluate(WALK)
-    assert {width for _, width in said} == {375}
-    for name in (long_name, "α-IoU (α 3→1), gain ×1", "IoU, gain ×2", "α-DIoU (α=3), gain ×2"):
-        assert any(name in text for text, _ in said)
-    assert browser.errors == []

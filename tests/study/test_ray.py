@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
+from alphaiou._files import write_file
 from alphaiou.data.problems import DataError
 from alphaiou.study import pool
 from alphaiou.study import ray as ray_grid
@@ -22,7 +23,6 @@ from alphaiou.study.grid import Grid, Row
 from alphaiou.study.pool import Job
 from alphaiou.study.ray import RayError
 from alphaiou.study.runner import run_grid
-from alphaiou.training.checkpoint import write_whole
 from tests.study.test_runner import CPU, IOU, POWERED, TINY, Listener, data, grid, names
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_nothing_is_lost_with_a_machine(cluster, boards, data, tmp_path, monkeyp
             machine = machines.pop()
             made.remove_node(machine, allow_graceful=False)
             os.kill(process, signal.SIGKILL)
-            write_whole(machine.node_id.encode(), lost)
+            write_file(lost, machine.node_id)
 
     listener = Listener(lose_a_machine)
     result = run_grid(

@@ -21,7 +21,7 @@ from alphaiou.study.series import FOUND
 from alphaiou.training.recipes import voc320
 from tests.study.made import RECIPE, gain_grid, made_record, records_of, table1, write_runs
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
 
 def test_records_are_found_as_committed_and_as_runs_leave_them(tmp_path):

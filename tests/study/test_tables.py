@@ -37,8 +37,6 @@ from tests.study.made import (
     table1,
 )
 
-RESULTS = Path(__file__).parents[2] / "results"
-
 
 def test_missing_runs_are_counted_and_not_made_up():
     grid = table1(seeds=(0, 1, 2))

@@ -83,7 +83,7 @@ def tiny_recipe(path, **changes):
 
 
 def learning_recipe(path, **changes):
-    """Learns a few images by heart in some hundred steps.
+    """Overfits a few images in some hundred steps.
 
     The gains of objectness and classes are made for 640 pixels and 80 classes. Each image comes
     twice in a batch: evaluation scales by the variance of the population, training by that of the

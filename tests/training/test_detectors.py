@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from alphaiou import AlphaIoULoss
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.data.shapes.dataset import shapes_dataset
-from alphaiou.detectors import TargetBatch
 from alphaiou.detectors.faster_rcnn.backbone import WeightsError
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
-from alphaiou.inference.weights import fresh_detector, load_weights
+from alphaiou.detectors.registry import detector_from
+from alphaiou.inference.weights import load_weights
 from alphaiou.training.loop import Execution, Report, fit
 from alphaiou.training.optimiser import CastWeights
 from alphaiou.training.processes import Processes
-from alphaiou.training.recipe import DataRecipe
+from alphaiou.training.recipe import DataRecipe, recipe_from
 from alphaiou.training.recipes import detr as detr_recipe
 from alphaiou.training.recipes import faster_rcnn as faster_rcnn_recipe
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
@@ -77,6 +77,7 @@ def trained(step, *, epoch=0):
     return step
 
 
+@pytest.mark.slow
 @every
 def test_a_state_is_all_that_the_next_step_depends_on(name, cache):
     one, other = trained(make_step(name, cache)), make_step(name, cache)
@@ -90,6 +91,7 @@ def test_a_state_is_all_that_the_next_step_depends_on(name, cache):
     assert int(one.totals.failed_step) == -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "epochs"), [("faster_rcnn", 3), ("detr", 20)])
 def test_the_loss_falls(name, epochs, cache):
     changes = {"epochs": epochs, "optimisation": {"ema_decay": 0.0}}
@@ -99,6 +101,7 @@ def test_the_loss_falls(name, epochs, cache):
     assert torch.equal(step.average.parameters.values, step.parameters.values), "ema_decay is 0"
 
 
+@pytest.mark.slow
 @every
 def test_weights_cast_at_once_give_what_autocast_gives(name, cache):
     cast, autocast = (make_step(name, cache, precision="bf16") for _ in range(2))
@@ -115,15 +118,15 @@ def test_the_gradient_is_that_of_plain_autograd(name, cache):
     torch.manual_seed(1)
     step._accumulate([batch])
     step.detector.zero_grad()
-    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
     torch.manual_seed(1)
-    sum(step.detector(batch.images, targets).values()).backward()
+    sum(step.detector(batch.images, batch.targets).values()).backward()
     for mine, parameter in zip(
         step.parameters.like(step.gradient), step.parameters.views, strict=True
     ):
         torch.testing.assert_close(mine, parameter.grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @every
 def test_the_loss_of_a_batch_is_the_mean_of_its_pieces(name, cache):
     whole, halved = make_step(name, cache), make_step(name, cache, optimisation={"accumulate": 2})
@@ -177,7 +180,7 @@ def test_from_a_recipe_to_a_record_with_a_stop_on_the_way(name):
         record, said = train(recipe, folder / "runs", checkpoint_seconds=1e9)
         assert "going on after epoch 1 of 2" in said
         trained = load_weights(folder / "runs" / record["name"])
-    assert trained.recipe == recipe
+    assert recipe_from(trained.recipe) == recipe
     assert len(record["history"]) == 2
     assert 0.0 <= record["scores"]["map"] <= 1.0
     names = trained.detector.loss_names
@@ -194,14 +197,14 @@ def test_from_a_recipe_to_a_record_with_a_stop_on_the_way(name):
 def test_weights_of_the_backbone_are_needed_for_training_alone(make):
     recipe = replace(make(), backbone_weights="/no/such/file.pth")
     with pytest.raises(WeightsError, match=r"/no/such/file\.pth: there is no such file"):
-        fresh_detector(recipe, 3)
-    detector = fresh_detector(recipe, 3, weightless=True)
+        detector_from(asdict(recipe), 3)
+    detector = detector_from(asdict(recipe), 3, for_training=False)
     assert "FrozenBatchNorm2d" in {type(module).__name__ for module in detector.modules()}
 
 
 def test_a_recipe_says_how_fast_the_backbone_of_detr_learns_and_what_is_dropped():
     fresh = replace(detr_recipe(), backbone_weights="none")
-    assert fresh_detector(fresh, 3).backbone_lr_scale == 1.0
-    other = fresh_detector(replace(fresh, backbone_lr_scale=0.5, dropout=0.0), 3)
+    assert detector_from(asdict(fresh), 3).backbone_lr_scale == 1.0
+    other = detector_from(asdict(replace(fresh, backbone_lr_scale=0.5, dropout=0.0)), 3)
     assert other.backbone_lr_scale == 0.5
     assert other.network.model.config.dropout == 0.0

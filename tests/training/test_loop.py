@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from alphaiou._environment import device_name
 from alphaiou.inference.evaluation import evaluate
-from alphaiou.inference.weights import WEIGHTS, load_weights
+from alphaiou.inference.weights import WEIGHTS, CheckpointError, load_weights, read_tensors
 from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.checkpoint import CheckpointError, read_tensors
 from alphaiou.training.loop import Execution, Report, TrainingFailedError, fit
 from alphaiou.training.recipe import Optimisation, recipe_from
 from alphaiou.training.record import RECORD
@@ -34,7 +34,7 @@ def data(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_four_images_are_learnt_by_heart(tmp_path):
+def test_overfits_four_images(tmp_path):
     path = easy_images(tmp_path / "data", 4)
     recipe = learning_recipe(path, epochs=380, seed=1, data={"val": "train"})
     record, _ = train(recipe, tmp_path / "runs", checkpoint_seconds=1e9)
@@ -57,7 +57,8 @@ def test_the_record_says_what_was_run(data, tmp_path):
         assert "test" not in entry, "scored at the end alone"
         assert entry["seconds"] > 0
         assert entry["memory_bytes"] > 10**8
-    assert written["device"].endswith("CPU, 1 threads")
+    assert written["device"] == device_name(torch.device("cpu"))
+    assert written["threads"] == 1
     assert torch.__version__.startswith(written["versions"]["torch"])
     assert any("split test): 2 images" in line for line in said)
     assert written["notes"][0] == said[0]
@@ -67,7 +68,7 @@ def test_the_weights_make_a_detector(data, tmp_path):
     recipe = tiny_recipe(data, epochs=1)
     record, _ = train(recipe, tmp_path)
     trained = load_weights(tmp_path / record["name"])
-    assert trained.recipe == recipe
+    assert recipe_from(trained.recipe) == recipe
     assert len(trained.classes) == 4
     average = {
         name.removeprefix("ema."): tensor
@@ -103,6 +104,7 @@ def test_alpha_moves_along_its_schedule(data, tmp_path):
     assert not torch.equal(kept["velocity"], tensors(tmp_path / "fixed")["velocity"])
 
 
+@pytest.mark.slow
 def test_a_running_mean_is_part_of_the_state(data, tmp_path):
     recipe = tiny_recipe(data, loss=LossSpec.parse("iou+wise_v3:3"))
     record, _ = train(recipe, tmp_path / "undisturbed")
@@ -250,3 +252,12 @@ def test_what_its_epoch_has_scored_is_not_scored_again(
     recipe = tiny_recipe(data, epochs=3, data={"test": "test"}, evaluate_every=1, select=select)
     record, _ = train(recipe, tmp_path)
     assert record["scores"]["map"] == pytest.approx(expected)
+
+
+def test_a_run_leaves_the_settings_of_the_process_alone(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    seen = []
+    report = Report(stepped=lambda *_: seen.append(torch.backends.cudnn.benchmark))
+    fit(tiny_recipe(data, epochs=1), tmp_path, execution=Execution(device="cpu"), report=report)
+    assert set(seen) == {False}, "on the CPU cuDNN has no algorithms to try"
+    assert torch.backends.cudnn.benchmark

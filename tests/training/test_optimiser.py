@@ -1,7 +1,8 @@
-"""The optimisers against torch's own, and the moving average against a loop."""
+"""The optimisers against torch's own, the moving average against a loop, rates by hand."""
 
 import math
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch import nn
 from torchvision.ops import FrozenBatchNorm2d
 
 from alphaiou.detectors import Detector
+from alphaiou.losses.module import AlphaSchedule
+from alphaiou.losses.spec import LossSpec
 from alphaiou.training.optimiser import (
     SGD,
     AdamW,
@@ -19,8 +22,12 @@ from alphaiou.training.optimiser import (
     float_buffers,
     lr_scales,
     make_optimiser,
+    rate_table,
+    rates,
 )
 from alphaiou.training.recipe import Optimisation, Recipe
+
+RECIPE = Recipe(epochs=300)
 
 
 def small_model(seed=0):
@@ -34,7 +41,7 @@ def number(value):
     return torch.tensor(float(value))
 
 
-def rates(lr=0.1, bias_lr=0.1, momentum=0.9):
+def step_rates(lr=0.1, bias_lr=0.1, momentum=0.9):
     return StepRates(number(lr), number(bias_lr), number(momentum))
 
 
@@ -107,7 +114,7 @@ def trained_beside(ours, theirs, optimiser, peer):
     """Six steps of both, with other rates each time."""
     for step in range(6):
         images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(step))
-        now = rates(0.1 / (step + 1), 0.05 * step, 0.8 + 0.02 * step)
+        now = step_rates(0.1 / (step + 1), 0.05 * step, 0.8 + 0.02 * step)
         for group, lr in zip(peer.param_groups, (now.lr, now.lr, now.bias_lr), strict=True):
             group["lr"] = lr.item()
             if "momentum" in group:
@@ -143,6 +150,7 @@ def test_steps_of_adamw_are_those_of_torch(weight_decay, decay_all):
     trained_beside(ours, theirs, optimiser, torch.optim.AdamW(groups))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SGD, AdamW])
 def test_compiled_steps_are_the_same(kind):
     models = small_model(), small_model()
@@ -152,7 +160,7 @@ def test_compiled_steps_are_the_same(kind):
         gradient = torch.randn(
             len(plain.parameters.values), generator=torch.Generator().manual_seed(number)
         )
-        now, keep = rates(0.1 / (number + 1), 0.05), torch.tensor(number != 1)
+        now, keep = step_rates(0.1 / (number + 1), 0.05), torch.tensor(number != 1)
         plain.step(gradient.clone(), now, keep=keep)
         step(gradient.clone(), now, keep=keep)
     torch.testing.assert_close(compiled.parameters.values, plain.parameters.values)
@@ -165,7 +173,7 @@ def test_nothing_moves_when_a_step_is_not_kept(kind):
     flat = FlatParameters(small_model())
     optimiser, before = kind(flat, 0.1), flat.values.clone()
     gradient = torch.full_like(flat.values, math.nan)
-    optimiser.step(gradient, rates(), keep=torch.tensor(False))
+    optimiser.step(gradient, step_rates(), keep=torch.tensor(False))
     assert torch.equal(flat.values, before)
     assert all(tensor.count_nonzero() == 0 for tensor in optimiser.state().values())
 
@@ -175,7 +183,7 @@ def test_some_parameters_learn_slower():
     flat = FlatParameters(detector)
     before, how = flat.values.clone(), Optimisation(weight_decay=0.0)
     optimiser = make_optimiser(Recipe(optimisation=how), detector, flat)
-    optimiser.step(torch.ones_like(flat.values), rates(0.1, 0.1, 0.0), keep=torch.tensor(True))
+    optimiser.step(torch.ones_like(flat.values), step_rates(0.1, 0.1, 0.0), keep=torch.tensor(True))
     for name, moved in zip(flat.names, flat.like(before - flat.values), strict=True):
         expected = torch.full_like(moved, 0.01 if name.startswith("linear") else 0.1)
         torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-6, msg=name)
@@ -241,3 +249,69 @@ def test_frozen_norms_and_constants_are_not_averaged():
     model.register_buffer("saved", torch.ones(1))
     expected = {id(model[0].running_mean), id(model[0].running_var), id(model.saved)}
     assert {id(buffer) for buffer in float_buffers(model)} == expected
+
+
+# --- rates of each step --------------------------------------------------------------------------
+
+
+def test_warm_up_takes_at_least_a_thousand_steps():
+    # Three epochs of 180 steps are 540, so the thousand decide; at step 500 half is done.
+    half = rates(500, 180, RECIPE)
+    lr = 0.01 * (0.2 + 0.8 * 0.5 * (1 + math.cos(math.pi * 2 / 300)))
+    assert half.lr == pytest.approx(0.5 * lr)
+    assert half.bias_lr == pytest.approx(0.05 + 0.5 * lr)
+    assert half.momentum == pytest.approx((0.8 + 0.937) / 2)
+
+
+def test_warm_up_takes_three_epochs_where_those_are_longer():
+    assert rates(3 * 1000 - 1, 1000, RECIPE).momentum < 0.937
+    assert rates(3 * 1000, 1000, RECIPE).momentum == 0.937
+
+
+def test_the_cosine_moves_by_epochs_and_ends_at_a_fifth():
+    assert rates(150 * 180, 180, RECIPE).lr == pytest.approx(0.006)
+    assert rates(150 * 180 + 179, 180, RECIPE).lr == rates(150 * 180, 180, RECIPE).lr
+    last = rates(300 * 180 - 1, 180, RECIPE).lr
+    assert 0.002 < last < 0.00201
+    assert rates(300 * 180 - 1, 180, RECIPE).bias_lr == pytest.approx(last)
+
+
+def test_the_decay_of_the_average_grows():
+    assert rates(0, 180, RECIPE).ema_decay == pytest.approx(0.9999 * (1 - math.exp(-1 / 2000)))
+    assert rates(50_000, 180, RECIPE).ema_decay == pytest.approx(0.9999, abs=1e-9)
+
+
+def test_alpha_follows_its_schedule():
+    recipe = Recipe(epochs=2, alpha_schedule=AlphaSchedule(1.0, 3.0))
+    assert rates(0, 5, recipe).alpha == 1.0
+    assert rates(9, 5, recipe).alpha == 3.0
+    assert rates(9, 5, Recipe(loss=LossSpec("ciou", 2.0))).alpha == 2.0
+
+
+def test_the_box_gain_moves_to_its_final_one():
+    recipe = Recipe(epochs=3, box_gain=0.1, final_box_gain=0.3)
+    grown = [rates(step, 5, recipe).box_growth for step in (0, 7, 14)]
+    assert grown == pytest.approx([1.0, 2.0, 3.0])
+    assert {rates(step, 5, Recipe(epochs=3)).box_growth for step in range(15)} == {1.0}
+
+
+def test_the_table_has_a_row_for_every_step():
+    recipe = Recipe(epochs=3, optimisation=Optimisation(warmup_steps=4, warmup_epochs=0.0))
+    table = rate_table(5, recipe)
+    assert table.shape == (15, 6)
+    for step in (0, 3, 4, 14):
+        assert table[step].tolist() == pytest.approx(list(rates(step, 5, recipe)), rel=1e-6)
+
+
+def test_no_warm_up_is_possible():
+    recipe = Recipe(optimisation=Optimisation(warmup_steps=0, warmup_epochs=0.0))
+    assert rates(1, 5, recipe).lr == pytest.approx(0.01)
+
+
+def test_steps_drop_after_their_epochs():
+    how = Optimisation(lr=0.02, schedule="steps", drops=(8, 11), warmup_steps=0, warmup_epochs=0.0)
+    recipe = Recipe(epochs=12, optimisation=how)
+    found = [rates(epoch * 10 + 1, 10, recipe).lr for epoch in range(12)]
+    assert found == pytest.approx([0.02] * 8 + [0.002] * 3 + [0.0002])
+    half = Recipe(epochs=12, optimisation=replace(how, drop_factor=0.5))
+    assert rates(119, 10, half).lr == pytest.approx(0.005)

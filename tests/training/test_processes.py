@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from alphaiou._environment import DeviceError
 from alphaiou.losses.spec import LossSpec
-from alphaiou.training.processes import LaunchError, Processes, device_kind, is_first_process
+from alphaiou.training.processes import Processes, is_first_process
 from alphaiou.training.recipe import Optimisation
 from tests.training.runs import tensors, tiny_recipe, train, train_together, write_shapes
 
@@ -73,15 +74,8 @@ def test_shares_of_a_batch_are_disjoint_and_whole():
         processes.count, processes.rank = 2, rank
         both += [range(12)[rows] for rows in processes.shares(12, pieces=3)]
     assert sorted(row for rows in both for row in rows) == list(range(12))
-    with pytest.raises(LaunchError, match="multiple of 3 pieces times 2 processes, got 10"):
+    with pytest.raises(DeviceError, match="multiple of 3 pieces times 2 processes, got 10"):
         processes.shares(10, pieces=3)
-
-
-def test_a_gpu_that_is_not_there_is_said(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert device_kind("auto") == "cpu"
-    with pytest.raises(LaunchError, match="no CUDA device here; take cpu"):
-        device_kind("cuda")
 
 
 def test_the_first_process_is_known_before_they_are_joined(monkeypatch):

@@ -11,9 +11,9 @@ from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe, recipe_from, recipe_hash
 from alphaiou.training.recipes import RECIPES
-from alphaiou.training.setup import settle
+from alphaiou.training.setup import resolve_auto
 
-COMMITTED = Path(__file__).parents[2] / "results/voc320"
+COMMITTED = Path(__file__).parents[2] / "studies/voc320/records"
 FULL = Recipe(
     alpha_schedule=AlphaSchedule(1.0, 3.0, "cosine"),
     loss=LossSpec("ciou", 3.0, 1.0, modifiers=("inner", "wise_v3")),
@@ -243,7 +243,7 @@ def test_a_loss_is_named_with_its_schedule():
 
 def test_named_recipes_are_the_papers_but_for_what_they_say():
     paper, voc320 = RECIPES["paper"](), RECIPES["voc320"]()
-    assert settle(replace(paper, data=DataRecipe()), "cuda") == Recipe()
+    assert resolve_auto(replace(paper, data=DataRecipe()), "cuda") == Recipe()
     assert replace(voc320, image_size=640, epochs=300, data=paper.data) == paper
     assert (voc320.image_size, voc320.epochs, voc320.data.test) == (320, 100, "test")
 
@@ -262,6 +262,6 @@ def test_the_recipe_of_detr_is_that_of_its_committed_runs():
 
 def test_the_device_decides_the_precision():
     recipe = Recipe(precision="auto")
-    assert settle(recipe, "cpu").precision == "fp32"
-    assert settle(recipe, "cuda").precision == "bf16"
-    assert settle(replace(recipe, precision="fp16"), "cpu").precision == "fp16"
+    assert resolve_auto(recipe, "cpu").precision == "fp32"
+    assert resolve_auto(recipe, "cuda").precision == "bf16"
+    assert resolve_auto(replace(recipe, precision="fp16"), "cpu").precision == "fp16"

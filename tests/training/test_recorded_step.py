@@ -11,7 +11,10 @@ from alphaiou.training.recipe import Recipe
 from tests.detectors.detr.models import small_detr
 from tests.training.runs import step_of
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 SIDE = 64
 
 

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from alphaiou.inference.weights import WEIGHTS
-from alphaiou.training.checkpoint import CheckpointError
+from alphaiou.inference.weights import WEIGHTS, CheckpointError
 from alphaiou.training.recipe import recipe_hash
 from tests.training.runs import (
     assert_same_bits,
@@ -55,7 +54,7 @@ def kill(process, folder, epochs, delay):
             written = now
         last += now != written
         written = now
-        if delay is None and any(folder.glob("*/last.safetensors.part")):
+        if delay is None and any(folder.glob("*/.last.safetensors.*.part")):
             break
         if delay is not None and last >= epochs:
             time.sleep(delay)

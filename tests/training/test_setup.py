@@ -14,7 +14,7 @@ from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.training.loop import Execution, fit
 from alphaiou.training.recipe import DataRecipe, Recipe
-from alphaiou.training.setup import hold_out, run_sets, settle_splits, training_index
+from alphaiou.training.setup import hold_out, resolve_splits, run_sets, training_index
 from tests.training.runs import tiny_recipe, write_shapes
 
 VOC_SAMPLE = Path(__file__).parents[2] / "../shared/data/voc-sample"
@@ -36,39 +36,39 @@ def written(folder, layout, *splits):
 @pytest.mark.parametrize("layout", WRITERS)
 def test_the_usual_splits_of_every_layout_are_found(tmp_path, layout):
     data = written(tmp_path / "set", layout, "train", "val", "test")
-    assert names(settle_splits(data)) == ("train", "val", "test")
+    assert names(resolve_splits(data)) == ("train", "val", "test")
     recipe = tiny_recipe(data.path)
-    sets = run_sets(replace(recipe, data=settle_splits(data)))
+    sets = run_sets(replace(recipe, data=resolve_splits(data)))
     assert [len(one) for one in (sets.train, sets.val, sets.test)] == [3, 3, 3]
 
 
 def test_trainval_is_taken_whole_unless_the_best_weights_are_chosen_on_val(tmp_path):
     data = written(tmp_path / "set", "voc", "train", "val", "trainval", "test")
-    assert names(settle_splits(data)) == ("trainval", None, "test")
-    assert names(settle_splits(data, "best")) == ("train", "val", "test")
+    assert names(resolve_splits(data)) == ("trainval", None, "test")
+    assert names(resolve_splits(data, "best")) == ("train", "val", "test")
 
 
 def test_years_and_other_spellings(tmp_path):
     data = written(tmp_path / "set", "coco", "train2017", "val2017")
-    assert names(settle_splits(data)) == ("train2017", "val2017", None)
+    assert names(resolve_splits(data)) == ("train2017", "val2017", None)
     data = written(tmp_path / "other", "coco", "train", "valid")
-    assert names(settle_splits(data)) == ("train", "valid", None)
+    assert names(resolve_splits(data)) == ("train", "valid", None)
 
 
 def test_what_is_named_stays_and_a_share_held_out_is_no_val(tmp_path):
     data = written(tmp_path / "set", "coco", "train", "val", "test")
-    assert names(settle_splits(replace(data, train="test"))) == ("test", "val", None)
-    assert names(settle_splits(replace(data, hold_out=0.5))) == ("train", None, "test")
+    assert names(resolve_splits(replace(data, train="test"))) == ("test", "val", None)
+    assert names(resolve_splits(replace(data, hold_out=0.5))) == ("train", None, "test")
     given = replace(data, train="a", val="b", test=None)
-    assert settle_splits(given) == given
+    assert resolve_splits(given) == given
 
 
 def test_the_only_split_is_trained_on_and_several_strange_ones_are_listed(tmp_path):
     data = written(tmp_path / "set", "coco", "everything")
-    assert names(settle_splits(data)) == ("everything", None, None)
+    assert names(resolve_splits(data)) == ("everything", None, None)
     data = written(tmp_path / "set", "coco", "more")
     with pytest.raises(DataError, match=r"choose with data\.train: everything, more"):
-        settle_splits(data)
+        resolve_splits(data)
 
 
 def test_held_out_images_are_no_training_images():
@@ -79,6 +79,7 @@ def test_held_out_images_are_no_training_images():
     assert {*hold_out(index, 0.25, seed=1)[1].files} != {*held.files}
 
 
+@pytest.mark.slow
 def test_training_boxes_are_cut_and_perturbed_and_scored_ones_are_not():
     recipe = Recipe(data=DataRecipe("shapes-plain-64", val="val"), noise=0.3, subset=0.01, seed=3)
     sets = run_sets(recipe)
@@ -175,10 +176,11 @@ def test_an_image_listed_twice_is_not_missing(tmp_path):
     (listed,) = (tmp_path / "set").rglob("ImageSets/Main/train.txt")
     listed.write_text(2 * listed.read_text())
     recipe = tiny_recipe(data.path)
-    sets = run_sets(replace(recipe, data=settle_splits(data)), 0.0)
+    sets = run_sets(replace(recipe, data=resolve_splits(data)), 0.0)
     assert "3 images left out (3 image-duplicate)" in "".join(sets.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["missing", "cut off"])
 def test_a_training_refuses_unless_told(tmp_path, kind):
     recipe = lacking(tmp_path / "set", 2, kind)
@@ -196,6 +198,6 @@ def test_a_share_that_is_none_is_refused():
 def test_a_real_devkit():
     if not VOC_SAMPLE.is_dir():
         pytest.skip(f"{VOC_SAMPLE} is not there")
-    data = settle_splits(replace(AUTO, path=str(VOC_SAMPLE)))
+    data = resolve_splits(replace(AUTO, path=str(VOC_SAMPLE)))
     assert data.train in ("train", "trainval")
     assert len(run_sets(Recipe(data=data)).train) > 0

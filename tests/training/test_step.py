@@ -8,10 +8,11 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, Terms
+from alphaiou.batch import Targets
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.data.shapes.dataset import shapes_dataset
-from alphaiou.detectors import TargetBatch, build_detector
+from alphaiou.detectors import build_detector
 from alphaiou.training.batches import CachedBatches, StreamedBatches, epoch_order
 from alphaiou.training.optimiser import CastWeights
 from alphaiou.training.processes import Processes
@@ -69,6 +70,7 @@ def test_two_trainings_are_equal_to_the_bit(cache):
         assert torch.equal(tensor, second.state()[name]), name
 
 
+@pytest.mark.slow
 def test_a_state_is_all_that_the_next_step_depends_on(cache):
     one, other = trained(make_step(cache, recipe())), make_step(cache, recipe())
     other.load_state({name: tensor.clone() for name, tensor in one.state().items()})
@@ -98,8 +100,7 @@ def test_the_gradient_is_that_of_plain_autograd(cache):
     (batch,) = step.batches.draw(torch.tensor(0))
     step._accumulate([batch])
     step.detector.zero_grad()
-    targets = TargetBatch(batch.image_of_box, batch.labels, batch.boxes, batch.valid)
-    sum(step.detector(batch.images, targets).values()).backward()
+    sum(step.detector(batch.images, batch.targets).values()).backward()
     for mine, parameter in zip(
         step.parameters.like(step.gradient), step.parameters.views, strict=True
     ):
@@ -115,7 +116,7 @@ def test_pieces_of_a_batch_add_up(cache):
         drawn.append(step.batches.draw(torch.tensor(0)))
     (batch,), pieces = drawn
     assert torch.equal(batch.images, torch.cat([piece.images for piece in pieces]))
-    assert batch.valid.sum() == sum(piece.valid.sum() for piece in pieces)
+    assert batch.targets.valid.sum() == sum(piece.targets.valid.sum() for piece in pieces)
     halves._accumulate(pieces)
     both = halves.gradient.clone()
     alone = []
@@ -164,7 +165,7 @@ def losses_of_compiled_parts(losses, monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=counter))
     generator = torch.Generator().manual_seed(0)
     images = torch.rand(2, 3, SIDE, SIDE, generator=generator)
-    targets = TargetBatch(
+    targets = Targets(
         torch.tensor([0, 1]),
         torch.tensor([3, 5]),
         torch.tensor([[0.2, 0.2, 0.6, 0.5], [0.4, 0.3, 0.6, 0.9]]) * SIDE,
@@ -184,6 +185,7 @@ def losses_of_compiled_parts(losses, monkeypatch):
     return found, counter.frame_count
 
 
+@pytest.mark.slow
 def test_what_is_compiled_for_some_powers_serves_for_others(monkeypatch):
     powers = ((3.0, None), (2.0, None), (1.0, None), (0.5, 1.0), (0.0, None))
     losses = [AlphaIoULoss("diou", alpha, penalty_alpha=penalty) for alpha, penalty in powers]
@@ -199,6 +201,7 @@ def test_a_scheduled_alpha_stays_the_callers_where_parts_are_compiled():
     assert detector.loss.box_loss.function.alpha is loss.alpha
 
 
+@pytest.mark.slow
 def test_a_loss_without_a_kernel_is_compiled_for_its_power(monkeypatch):
     losses = [AlphaIoULoss("iou", alpha, modifiers=("wise",)) for alpha in (1.0, 3.0)]
     assert losses_of_compiled_parts(losses, monkeypatch)[1] == 2
@@ -288,8 +291,8 @@ def test_streamed_batches_have_the_images_of_cached_ones(cache, dataset):
         for place in range(cached.steps):
             (one,), (other,) = (b.draw(torch.tensor(place)) for b in (cached, streamed))
             assert torch.equal(one.images, other.images)
-            assert torch.equal(one.boxes, other.boxes)
-            assert torch.equal(one.labels, other.labels)
+            assert torch.equal(one.targets.boxes, other.targets.boxes)
+            assert torch.equal(one.targets.labels, other.targets.labels)
 
 
 def test_streamed_batches_train(dataset):
@@ -304,3 +307,27 @@ def test_streamed_batches_train(dataset):
         options=StepOptions(),
     )
     assert trained(step).totals.losses.sum() > 0
+
+
+def test_settings_of_the_process_last_as_long_as_a_run(dataset, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    limit = torch._dynamo.config.recompile_limit
+    step = TrainingStep(
+        build_detector("yolov5n", 12),
+        StreamedBatches(dataset, recipe(), slots=64, processes=ALONE, device=CPU, workers=1),
+        recipe(),
+        steps_per_epoch=1,
+        processes=ALONE,
+        options=StepOptions(compile=True),
+    )
+
+    def settings():
+        return torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit
+
+    assert settings() == (True, limit)
+    with step.process_settings():
+        assert settings() == (False, 64)
+    assert settings() == (True, limit)
+    with pytest.raises(KeyError), step.process_settings():
+        raise KeyError
+    assert settings() == (True, limit)

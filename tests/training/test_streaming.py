@@ -22,6 +22,7 @@ def tiny(**changes):
     return Recipe(**(settings | {"precision": "fp32", "data": data, "subset": 0.004} | changes))
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_cache():
     torch.manual_seed(0)
     dataset = shapes_dataset("val", size=SIDE, length=7)
@@ -35,6 +36,7 @@ def test_scores_are_those_of_the_cache():
     assert cached.as_dict() == pytest.approx(streamed.as_dict(), nan_ok=True)
 
 
+@pytest.mark.slow
 def test_what_fits_nowhere_is_streamed_and_said(tmp_path, monkeypatch):
     monkeypatch.setattr(cache_memory, "free_memory", lambda _: 1000.0)
     notes = []

@@ -1,7 +1,7 @@
 """The command line. Each command is a module with one frozen dataclass and one function.
 
-Nothing here is imported at the top that needs more than the standard library: the command has to
-start, and to say what to install, on a machine that has only the losses.
+The imports at the top need the standard library alone: the command must start, and name what to
+install, where only the losses are installed.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from alphaiou.errors import AlphaIoUError
 
-#: The extra that brings each module which the package itself does without.
+#: The extra that installs each optional module.
 EXTRAS = {
     **dict.fromkeys(("tyro", "rich", "matplotlib", "numpy"), "cli"),
     **dict.fromkeys(("torchvision", "PIL", "yaml", "msgspec", "hotcoco"), "data"),
@@ -20,7 +20,7 @@ EXTRAS = {
 
 
 class UsageError(Exception):
-    """What the user typed cannot be done; the message says what can."""
+    """The arguments are wrong; the message says what is allowed."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _without(missing: str, arguments: Sequence[str]) -> int:
-    """Say what to install; the doctor, who is asked just that, needs none of it."""
+    """Report what to install; the doctor runs without it."""
     if arguments == ["doctor"]:
         from alphaiou.cli.doctor import Doctor, run_doctor
 
@@ -63,7 +63,7 @@ def _without(missing: str, arguments: Sequence[str]) -> int:
 
 
 def _fail_outside(error: OSError) -> int:
-    """Say what the system would not do; nothing when whoever reads the output has seen enough."""
+    """Report an error of the system; stay silent if the reader of the output closed the pipe."""
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
         return 1

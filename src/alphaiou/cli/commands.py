@@ -1,4 +1,4 @@
-"""The list of commands: each a frozen dataclass, which tyro makes a parser of, and a function."""
+"""The commands: each is a frozen dataclass, which tyro turns into a parser, and a function."""
 
 import difflib
 import sys
@@ -9,7 +9,6 @@ import tyro
 
 from alphaiou import __version__
 from alphaiou.cli import UsageError
-from alphaiou.cli.bench import BENCH
 from alphaiou.cli.compare import Compare, run_compare
 from alphaiou.cli.completion import Completion, run_completion
 from alphaiou.cli.curves import Curves, run_curves
@@ -35,7 +34,6 @@ COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
     "paper": PAPER,
     "curves": (Curves, run_curves),
     "simulate": (Simulate, run_simulate),
-    "bench": BENCH,
     "doctor": (Doctor, run_doctor),
     "completion": (Completion, run_completion),
 }
@@ -76,7 +74,7 @@ def overview() -> str:
         (
             "usage: alphaiou COMMAND [options]",
             "",
-            "The power family of IoU losses for bounding-box regression.",
+            "Alpha-IoU losses for bounding-box regression.",
             "",
             "commands:",
             *lines,

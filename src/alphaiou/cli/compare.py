@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from alphaiou.cli.missing import Missing, check_missing
+from alphaiou.cli.options import Missing, check_missing
 from alphaiou.data.problems import MISSING
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ class _Progress:
         return GridReport(planned=self._planned, run=self._run, note=self._note)
 
     def _planned(self, todo: Sequence[PlannedRun], _: int) -> None:
+        from alphaiou._environment import device_kind
         from alphaiou.study.runner import planned_runs
-        from alphaiou.training.processes import device_kind
 
         self.bar.update(self.task, total=sum(run.recipe.epochs for run in todo))
         for run in planned_runs([self.grid], device_kind(self.command.device)):

@@ -1,4 +1,4 @@
-"""``alphaiou doctor``: needs nothing but torch, so that it runs where something else is missing."""
+"""``alphaiou doctor``: needs torch alone, so that it runs where other packages are missing."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from alphaiou import __version__
 
-#: What each part of the package needs beside torch, and the extra that brings it.
+#: For each part of the package the extra that installs it, and the packages that it needs.
 PARTS = {
     "losses": ("", ("torch",)),
     "commands": ("cli", ("tyro", "rich", "matplotlib", "numpy")),
@@ -17,17 +17,17 @@ PARTS = {
     "DETR": ("detr", ("transformers", "scipy")),
     "TensorBoard": ("tensorboard", ("tensorboard",)),
 }
-#: What box losses can be put into.
+#: The frameworks that the losses plug into.
 FRAMEWORKS = ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr")
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is installed, what is missing, and whether it computes."""
+    """Report what is installed and whether the losses compute correctly."""
 
 
 def run_doctor(_: Doctor) -> int:
-    """Print the state of the installation; 1 if a loss does not compute what it should."""
+    """Print the state of the installation; return 1 if a loss has the wrong value."""
     lines = [
         f"alphaiou {__version__}, Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}",
@@ -98,7 +98,7 @@ def _kernels() -> dict[str, str]:
 
 
 def _checks() -> dict[str, str]:
-    """α-CIoU of two boxes on every device, against the value worked out by hand."""
+    """Compare α-CIoU of two boxes on every device with the value from the formula."""
     import torch
 
     places = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from alphaiou.cli.data.opening import NewFolder
+from alphaiou.cli.options import NewFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from alphaiou.inference.detection_files import Evaluation
+    from alphaiou.inference.detection_files import ScoredFile
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,14 @@ def run_eval(command: Evaluate) -> int:
     """Score every file, then print the tables and write the numbers and the figures."""
     from rich.console import Console
 
-    from alphaiou.cli.data.opening import make_folder
+    from alphaiou.cli.options import make_folder
     from alphaiou.data.formats.layouts import load_dataset
-    from alphaiou.inference.detection_files import evaluate_files, summary, write_results
+    from alphaiou.inference.detection_files import score_files, summary, write_results
 
     _check_arguments(command)
     index = load_dataset(command.data, command.split).index
     make_folder(command.out)
-    evaluations = evaluate_files(
+    evaluations = score_files(
         command.predictions,
         index,
         rule=command.rule,
@@ -119,7 +119,7 @@ def _check_arguments(command: Evaluate) -> None:
 
 
 def _print_tables(
-    evaluations: Sequence[Evaluation], console: Console, title: str, per_class: bool
+    evaluations: Sequence[ScoredFile], console: Console, title: str, per_class: bool
 ) -> None:
     from alphaiou.inference.tables import class_table, comparison_table, number_table
     from alphaiou.metrics import comparison_rows

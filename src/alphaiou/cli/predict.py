@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from alphaiou.cli.options import Workers
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,13 +17,6 @@ if TYPE_CHECKING:
 
     from alphaiou.inference.predictor import PredictedImage
     from alphaiou.inference.weights import TrainedDetector
-
-
-Workers = Annotated[
-    int | None,
-    tyro.conf.DisallowNone,
-    tyro.conf.arg(metavar="INT", help_behavior_hint="(default: by images and cores)"),
-]
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,8 @@ def run_predict(command: Predict) -> int:
 
     from rich.console import Console
 
+    from alphaiou._files import write_file
     from alphaiou.cli import UsageError
-    from alphaiou.data.formats.writing import write_file
     from alphaiou.inference.predictor import as_coco, find_images
     from alphaiou.inference.weights import load_weights
 
@@ -96,10 +91,10 @@ def _predict(
 ) -> list[PredictedImage]:
     from rich.progress import track
 
+    from alphaiou._environment import device_kind
     from alphaiou.data.formats.writing import flat_names
     from alphaiou.inference.drawing import draw_detections, save_drawing
     from alphaiou.inference.predictor import predict_images
-    from alphaiou.training.processes import device_kind
 
     images = []
     names = flat_names(path.as_posix() for path in paths)

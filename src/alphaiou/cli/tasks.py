@@ -1,4 +1,4 @@
-"""Commands that are made of others, such as ``alphaiou data check``."""
+"""Commands with subcommands, such as ``alphaiou data check``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import make_dataclass
@@ -6,16 +6,16 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-#: Options, and what is done with them.
+#: The options of a command, and the function that runs it.
 Task = tuple[type, Callable[[Any], int]]
 
 
 def command_of(summary: str, tasks: Mapping[str, Task]) -> Task:
-    """The command that does the one of some tasks that its first argument names.
+    """A command whose first argument chooses one of several tasks.
 
     Args:
-        summary: What the help says of the command.
-        tasks: By name.
+        summary: The description in the help.
+        tasks: The tasks by name.
     """
     kinds = union_of({name: kind for name, (kind, _) in tasks.items()})
     command = make_dataclass("Command", [("task", Annotated[kinds, tyro.conf.arg(name="")])])
@@ -25,6 +25,6 @@ def command_of(summary: str, tasks: Mapping[str, Task]) -> Task:
 
 
 def union_of(kinds: Mapping[str, type]) -> Any:  # noqa: ANN401 - a form that tyro reads
-    """Any of some options, chosen by their names."""
+    """The union of options that the name of a subcommand chooses from."""
     named = (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items())
     return Union[tuple(named)]  # noqa: UP007

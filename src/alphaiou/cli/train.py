@@ -26,8 +26,7 @@ def run_train(command: Train) -> int:
     """Train, then print the scores and say where the files are."""
     from rich.console import Console
 
-    from alphaiou.cli.events import with_events
-    from alphaiou.cli.training_progress import TrainingProgress
+    from alphaiou.cli.training_progress import TrainingProgress, with_events
     from alphaiou.training.loop import fit
     from alphaiou.training.processes import is_first_process
     from alphaiou.training.recipe import recipe_hash
@@ -49,10 +48,10 @@ def run_train(command: Train) -> int:
 def _recipe(command: Train) -> Recipe:
     from dataclasses import replace
 
+    from alphaiou._environment import device_kind
     from alphaiou.cli import UsageError
     from alphaiou.errors import AlphaIoUError
-    from alphaiou.training.processes import device_kind
-    from alphaiou.training.setup import settle
+    from alphaiou.training.setup import resolve_auto
 
     recipe = command.recipe
     try:
@@ -64,7 +63,7 @@ def _recipe(command: Train) -> Recipe:
                 recipe = replace(recipe, **{name: _loss(text)})  # type: ignore[arg-type]
         if command.alpha_from_to is not None:
             recipe = replace(recipe, alpha_schedule=_schedule(command.alpha_from_to))
-        return settle(recipe, device_kind(command.device))
+        return resolve_auto(recipe, device_kind(command.device))
     except AlphaIoUError:  # about the data or the device, not about what was typed
         raise
     except ValueError as error:
@@ -93,10 +92,10 @@ def _schedule(text: str) -> Any:  # noqa: ANN401 - AlphaSchedule, which needs to
 
 
 def _execution(command: Train) -> Execution:
+    from alphaiou._environment import device_kind
     from alphaiou.cli import UsageError
-    from alphaiou.cli.missing import check_missing
+    from alphaiou.cli.options import check_missing
     from alphaiou.training.loop import Execution
-    from alphaiou.training.processes import device_kind
     from alphaiou.training.step import StepOptions
 
     for name in ("devices", "nodes"):

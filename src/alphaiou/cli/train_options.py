@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
 
-from alphaiou.cli.missing import Missing
-from alphaiou.cli.predict import Workers
+from alphaiou.cli.options import Missing, Workers
 from alphaiou.data.problems import MISSING
 from alphaiou.training.recipe import Recipe
 from alphaiou.training.recipes import RECIPES, paper

@@ -1,9 +1,13 @@
-"""What a training shows while it runs, and at its end."""
+"""The progress of a training: in the terminal, and as event files for TensorBoard."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -20,7 +24,7 @@ QUIET_SECONDS = 10.0
 
 
 class TrainingProgress:
-    """A bar with the time left, and a line an epoch; lines alone where there is no terminal.
+    """A bar with the time left, and one line per epoch; without a terminal only lines.
 
     Args:
         recipe: The run.
@@ -121,3 +125,44 @@ def final_table(record: dict[str, Any]) -> Table:
 def best(record: dict[str, Any]) -> bool:
     """Whether the weights of a run are those of its best epoch, and not of its last."""
     return isinstance(record["selected"], dict)
+
+
+def with_events(report: Report, folder: Path) -> Report:
+    """A report that also writes losses, pace and scores of every epoch.
+
+    Raises:
+        UsageError: TensorBoard is not installed.
+    """
+    from alphaiou.cli import UsageError
+
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError(
+            "--tensorboard needs tensorboard, which is missing: pip install 'alphaiou[tensorboard]'"
+        ) from None
+    writer: Callable[[], Any] = cache(partial(SummaryWriter, str(folder)))  # a file, if needed
+
+    def epoch_done(entry: dict[str, Any]) -> None:
+        report.epoch_done(entry)
+        for name, value in scalars(entry).items():
+            writer().add_scalar(name, value, entry["epoch"])
+        writer().flush()
+
+    return replace(report, epoch_done=epoch_done)
+
+
+def scalars(entry: dict[str, Any]) -> dict[str, float]:
+    """The numbers of an epoch by the names of their curves.
+
+    Examples:
+        >>> scalars({"epoch": 1, "box": 0.5, "val": {"map": 0.25}})
+        {'train/box': 0.5, 'val/map': 0.25}
+    """
+    found: dict[str, float] = {}
+    for name, value in entry.items():
+        if isinstance(value, dict):
+            found |= {f"{name}/{inner}": number for inner, number in value.items()}
+        elif name != "epoch":
+            found[f"train/{name}"] = value
+    return found

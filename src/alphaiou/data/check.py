@@ -1,4 +1,4 @@
-"""Everything that is wrong in a data set: annotations, images, and labels that nothing uses."""
+"""Find all problems of a data set: in annotations, in images, and labels without an image."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from alphaiou.data.formats.base import NothingUsableError
-from alphaiou.data.formats.files import ImageFiles, file_names, read_limited
+from alphaiou.data.formats.files import IMAGE_SUFFIXES, ImageFiles, file_names, read_limited
 from alphaiou.data.formats.layouts import open_dataset, recognise, split_names
-from alphaiou.data.formats.yolo import IMAGE_SUFFIXES, LARGEST_LIST, label_path
+from alphaiou.data.formats.voc import find_years
+from alphaiou.data.formats.yolo import LARGEST_LIST, label_path
 from alphaiou.data.images import ImageError, decode_image, image_size
 from alphaiou.data.index import DetectionIndex, Layout
 from alphaiou.data.problems import BrokenFileError, DataError, Problem
@@ -82,7 +83,7 @@ def check_dataset(
         layout: The layout, where the files could be of more than one.
         decode: Decode every image; otherwise only the headers are read, and an image that is cut
             off after its header goes unnoticed.
-        workers: Threads that open images; one a core by default. The report is the same.
+        workers: Threads that open images; one per core by default. The report is the same.
         on_progress: Called with the number of images done and the number of all.
 
     Raises:
@@ -109,7 +110,7 @@ def check_dataset(
     problems += _check_images(indexes, decode, workers or os.cpu_count() or 1, on_progress)
     problems += stray_labels(Path(path), layout, indexes)
     summaries = (SplitSummary(i.split, len(i), i.num_boxes, len(i.classes)) for i in indexes)
-    # Splits overlap (trainval holds train): what is wrong in a file is said once.
+    # Splits overlap (trainval holds train): a problem of a file is reported once.
     return Report(str(path), layout, tuple(summaries), tuple(dict.fromkeys(problems)))
 
 
@@ -210,13 +211,7 @@ def stray_labels(root: Path, layout: Layout, indexes: Sequence[DetectionIndex]) 
 
 def _voc(root: Path) -> Iterator[Problem]:
     """Annotations in no list of any task (Main, Layout, Segmentation, ...), or without an image."""
-    from alphaiou.data.formats.voc import voc_years
-
-    try:
-        years = voc_years(root)
-    except DataError:  # said already
-        return
-    for year in years:
+    for year in find_years(root):
         listed = {name for path in year.glob("ImageSets/*/*.txt") for name in _first_words(path)}
         pictures = _stems(year / "JPEGImages")
         for xml in (year / "Annotations").rglob("*.xml"):

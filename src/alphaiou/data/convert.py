@@ -1,4 +1,4 @@
-"""Conversion between the layouts, and what each of them cannot hold."""
+"""Conversion between layouts, and what each layout cannot represent."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def convert_splits(
 def lost_in(index: DetectionIndex, layout: WritableLayout) -> dict[str, int]:
     """What a layout cannot hold of an index: how much of each thing, nothing where all fits.
 
-    Boxes are never lost, only what is said of them: a crowd becomes an ordinary box in YOLO, and a
+    Boxes are never lost, only their flags: a crowd becomes an ordinary box in YOLO, and a
     difficult one in VOC, where those are ignored in the same way.
 
     Examples:

@@ -1,4 +1,4 @@
-"""Data sets made from others: each says of what and how, and is made once."""
+"""Data sets made from others, each with a record of its source and settings, made once."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def write_once(
 def made_of(
     splits: Sequence[DetectionIndex], layout: WritableLayout, images: Placing
 ) -> dict[str, Any]:
-    """What any data set follows from that is made of others."""
+    """The settings that every derived data set records."""
     return {
         "layout": layout,
         "images": images,
@@ -81,12 +81,12 @@ def made_of(
 
 
 def source_of(splits: Sequence[DetectionIndex]) -> str:
-    """Where the splits are, for a record; the same content elsewhere would do as well."""
+    """The locations of the splits, for a record; only their content matters."""
     return str(splits[0].root) if splits else ""
 
 
 def read_derived(folder: Path, record: str) -> dict[str, Any] | None:
-    """The record of a folder; None where there is none, or none of ours."""
+    """The record of a folder; None if it has none of this package."""
     try:
         content = json.loads((folder / record).read_text())
     except (OSError, ValueError):

@@ -129,7 +129,7 @@ def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> li
 
 
 def class_colours(index: DetectionIndex) -> dict[int, str]:
-    """A colour for each label that occurs: the house palette, or a rainbow for many labels."""
+    """A colour for each label that occurs: the palette of our figures, or a rainbow for many."""
     labels = [int(label) for label in np.unique(index.labels)]
     if len(labels) <= len(CATEGORICAL) - 1:  # not its last, black, which drowns in photographs
         return dict(zip(labels, CATEGORICAL, strict=False))

@@ -134,7 +134,7 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _decode_torchvision(data: bytes, header: _Header) -> UInt8[Tensor, "3 height width"] | None:
-    """What torchvision makes of it, a quarter faster than Pillow; None where it cannot.
+    """The pixels decoded by torchvision, a quarter faster than Pillow; None where it cannot.
 
     Not PNG: on some damaged files its decoder brings the whole process down.
     """

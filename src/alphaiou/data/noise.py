@@ -1,4 +1,4 @@
-"""Data sets with box noise, written with their clean boxes and a record beside them."""
+"""Box noise: uniform noise on annotations, and data sets written with it."""
 
 from __future__ import annotations
 
@@ -27,37 +27,14 @@ from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError
 
-
-def image_bytes(purpose: str, seed: int, name: str, count: int) -> bytes:
-    """Random bytes of one image: SHAKE-128 of the purpose, the seed and the image's stem.
-
-    The stem is the file's name without folders and suffix, so that an image has the same bytes in
-    every layout, order, subset, process and release. Images of one data set that share their stem
-    (``cam1/0001.jpg`` and ``cam2/0001.jpg``) share their bytes.
-
-    Examples:
-        >>> a = image_bytes("noise", 0, "JPEGImages/000005.jpg", 4)
-        >>> a == image_bytes("noise", 0, "images/train/000005.webp", 8)[:4]
-        True
-    """
-    stem = name.rpartition("/")[2].rsplit(".", 1)[0]
-    key = f"{purpose}/{seed}/{stem}".encode("utf-8", "surrogateescape")
-    return shake_128(key).digest(count)
-
-
 #: Mean IoU between noisy and clean boxes that the paper reports, by rate.
 PAPER_IOU = {0.1: 0.833, 0.2: 0.710, 0.3: 0.613}
-
+NOISE_RECORD = "noise.json"
+CLEAN_FOLDER = "clean"
 _BYTES_PER_BOX = 4 * 8
 
 
-class CleanIoU(NamedTuple):
-    """Mean IoU between noisy and clean boxes; NaN where there are no boxes."""
-
-    by_image: float
-    """Averaged within each image that has boxes, then over these images, as the paper does."""
-    by_box: float
-    """Averaged over all boxes."""
+# --- noise on boxes -------------------------------------------------------------------------------
 
 
 def perturb_boxes(
@@ -73,7 +50,7 @@ def perturb_boxes(
     Args:
         boxes: Boxes of positive size, float32 or float64; they may pass the border of the image.
         rate: The share η, from 0 up to but without 1; at 0 the boxes come back as they are.
-        generator: Where the randomness comes from; four numbers a box are drawn at every rate.
+        generator: The source of random numbers; four numbers per box are drawn at every rate.
         image_size: (height, width) in the unit of the boxes; (1, 1) if they are normalised.
         box_format: The format of ``boxes`` and of the result.
 
@@ -131,34 +108,27 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
     return replace(index, boxes=boxes.numpy(), areas=index.areas * growth.numpy())
 
 
-def clean_iou(noisy: DetectionIndex, clean: DetectionIndex) -> CleanIoU:
-    """Mean IoU between the boxes of two indexes of the same images, by image and by box.
-
-    Examples:
-        >>> from alphaiou.data.shapes.dataset import shapes_index
-        >>> index = shapes_index("val", length=8)
-        >>> clean_iou(index, index)
-        CleanIoU(by_image=1.0, by_box=1.0)
-    """
-    if not np.array_equal(noisy.offsets, clean.offsets):
-        raise ValueError(
-            "noisy and clean must hold the same images with the same numbers of boxes, got "
-            f"{len(noisy):,} images, {noisy.num_boxes:,} boxes and "
-            f"{len(clean):,} images, {clean.num_boxes:,} boxes"
-        )
-    if not clean.num_boxes:
-        return CleanIoU(math.nan, math.nan)
-    iou = box_iou(torch.from_numpy(noisy.boxes), torch.from_numpy(clean.boxes)).numpy()
-    counts = np.diff(clean.offsets)
-    sums = np.bincount(clean.image_of_box(), weights=iou, minlength=len(clean))
-    filled = counts > 0
-    return CleanIoU(float((sums[filled] / counts[filled]).mean()), float(iou.mean()))
-
-
 def check_rate(rate: float) -> None:
-    """Refuse a rate that is not in [0, 1)."""
+    """Reject a rate that is not in [0, 1)."""
     if not 0 <= rate < 1:  # also refuses NaN
         raise ValueError(f"rate must be at least 0 and below 1, got {rate!r}")
+
+
+def image_bytes(purpose: str, seed: int, name: str, count: int) -> bytes:
+    """Random bytes of one image: SHAKE-128 of the purpose, the seed and the image's stem.
+
+    The stem is the file's name without folders and suffix, so that an image has the same bytes in
+    every layout, order, subset, process and release. Images of one data set that share their stem
+    (``cam1/0001.jpg`` and ``cam2/0001.jpg``) share their bytes.
+
+    Examples:
+        >>> a = image_bytes("noise", 0, "JPEGImages/000005.jpg", 4)
+        >>> a == image_bytes("noise", 0, "images/train/000005.webp", 8)[:4]
+        True
+    """
+    stem = name.rpartition("/")[2].rsplit(".", 1)[0]
+    key = f"{purpose}/{seed}/{stem}".encode("utf-8", "surrogateescape")
+    return shake_128(key).digest(count)
 
 
 def _offsets(index: DetectionIndex, seed: int) -> Float64[np.ndarray, "boxes 4"]:
@@ -213,20 +183,55 @@ def _check_boxes(boxes: Tensor, box_format: BoxFormat) -> None:
         )
 
 
-NOISE_RECORD = "noise.json"
-CLEAN_FOLDER = "clean"
+# --- distance to the clean boxes ------------------------------------------------------------------
+
+
+class CleanIoU(NamedTuple):
+    """Mean IoU between noisy and clean boxes; NaN where there are no boxes."""
+
+    by_image: float
+    """Averaged within each image that has boxes, then over these images, as the paper does."""
+    by_box: float
+    """Averaged over all boxes."""
+
+
+def clean_iou(noisy: DetectionIndex, clean: DetectionIndex) -> CleanIoU:
+    """Mean IoU between the boxes of two indexes of the same images, by image and by box.
+
+    Examples:
+        >>> from alphaiou.data.shapes.dataset import shapes_index
+        >>> index = shapes_index("val", length=8)
+        >>> clean_iou(index, index)
+        CleanIoU(by_image=1.0, by_box=1.0)
+    """
+    if not np.array_equal(noisy.offsets, clean.offsets):
+        raise ValueError(
+            "noisy and clean must hold the same images with the same numbers of boxes, got "
+            f"{len(noisy):,} images, {noisy.num_boxes:,} boxes and "
+            f"{len(clean):,} images, {clean.num_boxes:,} boxes"
+        )
+    if not clean.num_boxes:
+        return CleanIoU(math.nan, math.nan)
+    iou = box_iou(torch.from_numpy(noisy.boxes), torch.from_numpy(clean.boxes)).numpy()
+    counts = np.diff(clean.offsets)
+    sums = np.bincount(clean.image_of_box(), weights=iou, minlength=len(clean))
+    filled = counts > 0
+    return CleanIoU(float((sums[filled] / counts[filled]).mean()), float(iou.mean()))
+
+
+# --- noisy data sets ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NoisySet:
-    """What came of writing a noisy data set."""
+    """A noisy data set that was written."""
 
     splits: tuple[DetectionIndex, ...]
     """The splits with noise."""
     ious: tuple[CleanIoU, ...]
     """Mean IoU to the clean boxes, for each split."""
     written: bool
-    """False if the same was there already."""
+    """False if the same data set existed already."""
 
 
 def write_noisy_set(
@@ -238,7 +243,7 @@ def write_noisy_set(
     *,
     images: Placing = "link",
 ) -> NoisySet:
-    """Write splits with noise on every box, as :func:`perturb_index` puts it there.
+    """Write splits with noise on every box, that of :func:`perturb_index`.
 
     The folder gets the noisy splits, the clean annotations under ``clean/``, in the same layout and
     without images, and ``noise.json``: rate, seed, source and the mean IoU to the clean boxes.
@@ -272,7 +277,7 @@ def write_noisy_set(
 
 
 def refuse_noisy(source: Path) -> None:
-    """Refuse a data set that has noise already; its ``clean`` folder has none.
+    """Reject a data set that has noise already; its ``clean`` folder has none.
 
     Raises:
         DataError: The folder, or one of the two above it, has a ``noise.json`` of ours.

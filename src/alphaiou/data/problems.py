@@ -1,4 +1,4 @@
-"""What can be wrong in a data set, each finding with its file, its object and its remedy."""
+"""Problems of a data set, each with its file, its object and a remedy."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,16 +7,16 @@ from typing import Literal
 
 from alphaiou.errors import AlphaIoUError
 
-#: What reading did about a problem.
+#: The consequence of a problem.
 Effect = Literal["kept", "box left out", "image left out", "file left out"]
 
-#: The largest share of the images of a split that a training does without, unless told.
+#: The largest share of the images of a split that may be missing in a training by default.
 MISSING = 0.05
 
 
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong in a data set.
+    """One problem of a data set.
 
     Attributes:
         file: The file it is in, as a path that the user can open.
@@ -44,7 +44,7 @@ class DataError(AlphaIoUError, ValueError):
 
 
 class BrokenFileError(DataError):
-    """A file is not written as its format asks."""
+    """A file does not follow its format."""
 
 
 def left_out(problems: Iterable[Problem]) -> str:

@@ -1,4 +1,4 @@
-"""Seeded parts of a data set, each inside the larger ones."""
+"""Seeded subsets of a data set, each contained in the larger ones."""
 
 from __future__ import annotations
 

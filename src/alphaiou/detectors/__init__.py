@@ -1,11 +1,15 @@
-"""Detectors that train with any box loss, under torchvision's contract."""
+"""Detectors that train with any box loss, with torchvision's interface.
 
+Each is a folder with the same modules: ``network`` (the detector and its network), ``targets``
+(which predictions learn which boxes) and ``loss``. ``build_detector`` builds one by its name.
+"""
+
+from alphaiou.batch import Targets
 from alphaiou.detectors.base import (
     Detections,
     Detector,
     PostProcess,
     Target,
-    TargetBatch,
     batch_targets,
 )
 from alphaiou.detectors.registry import DETECTORS, build_detector
@@ -17,7 +21,7 @@ __all__ = [
     "Detector",
     "PostProcess",
     "Target",
-    "TargetBatch",
+    "Targets",
     "YOLOv5",
     "batch_targets",
     "build_detector",

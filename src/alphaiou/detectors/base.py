@@ -1,53 +1,45 @@
-"""What goes into a detector and comes out of it: torchvision's contract, and fixed shapes."""
+"""The interface of a detector: torchvision's in and out, with static shapes in training."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from alphaiou._shapes import Bool, Float, Int, Shaped
+from alphaiou._shapes import Float, Int, Shaped
+from alphaiou.batch import FILL, Targets
 from alphaiou.detectors.ops.nms import keep_best
 
-#: The value of pixels beside a picture that is smaller than its batch, of 255.
-PADDING = 114
-
+#: The arithmetic of a network; auto is bf16 on a GPU, fp32 elsewhere.
+Precision = Literal["auto", "bf16", "fp16", "fp32"]
+#: The types that autocast computes in; none for fp32.
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+#: Mean and standard deviation of the colours of ImageNet.
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Candidates per image that NMS sees first; nearly always they contain all its detections.
+FIRST_CANDIDATES = 512
 Target = dict[str, Tensor]
 Detections = dict[str, Tensor]
 Images = Sequence[Shaped[Tensor, "3 _height _width"]] | Shaped[Tensor, "batch 3 height width"]
-
-
-class TargetBatch(NamedTuple):
-    """The boxes of a batch of images in a number of slots that does not depend on the data.
-
-    Attributes:
-        images: Which image of the batch each is in.
-        labels: The class of each, from 0.
-        boxes: ``xyxy`` in pixels of the batched images.
-        valid: Whether the slot holds a box; what the others hold does not matter.
-    """
-
-    images: Int[Tensor, " slots"]
-    labels: Int[Tensor, " slots"]
-    boxes: Float[Tensor, "slots 4"]
-    valid: Bool[Tensor, " slots"]
+#: One box for all classes, or one for each.
+Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
 
 
 class Detector(nn.Module):
-    """What the training loop knows of a detector; a subclass says where it differs.
+    """The interface that training and inference use; a subclass overrides what differs.
 
     ``detector(images, targets)`` in training gives losses, to be summed, in the order of
     ``loss_names``; ``detector(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
     image), ``scores`` and ``labels`` of each image, best first. In training at fixed shapes, with
-    a batch of bytes and a ``TargetBatch``, nothing waits for the host.
+    a batch of bytes and ``Targets``, there is no host synchronisation.
     """
 
-    #: The parts of the loss.
+    #: The names of the parts of the loss.
     loss_names: ClassVar[tuple[str, ...]]
-    #: The submodules that are worth compiling by themselves.
+    #: The submodules that are compiled separately.
     compiled_parts: ClassVar[tuple[str, ...]] = ("",)
     #: The submodules whose weights are not cast with all others before a step of half precision:
     #: those that compute in fp32, and those that are used more than once, whose gradients add up in
@@ -55,31 +47,34 @@ class Detector(nn.Module):
     cast_later: ClassVar[tuple[str, ...]] = ()
     #: Whether a training step may be recorded as a CUDA graph.
     capturable: ClassVar[bool] = True
-    #: Whether the loss grows with the number of images, or is a mean over them.
+    #: Whether the loss is a sum over the images, or else a mean.
     sums_over_images: ClassVar[bool] = False
-    #: How many images it is worth looking at together in evaluation.
+    #: The batch size in evaluation.
     images_at_once: ClassVar[int] = 64
-    #: Thresholds of score and NMS, where there are such.
+    #: Thresholds of score and NMS, for detectors that have them.
     postprocess: PostProcess
 
     def lr_scale(self, name: str) -> float:
-        """The share of the learning rate that a parameter learns with."""
+        """The factor of the learning rate for a parameter."""
         return 1.0
 
     def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
-        """Adapt to widths and heights in pixels of the boxes of the training, before it begins."""
+        """Adapt to the widths and heights, in pixels, of the training boxes."""
 
     def set_least_score(self, score: float) -> None:
         """Detect nothing that has a lower score."""
         self.postprocess = replace(self.postprocess, score_threshold=score)
 
 
-def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> TargetBatch:
+# --- batches --------------------------------------------------------------------------------------
+
+
+def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Targets:
     """The targets of some images in one batch.
 
     Args:
         targets: For each image ``boxes`` ``xyxy`` in pixels and ``labels`` from 0.
-        slots: How many slots; as many as there are boxes unless given.
+        slots: The number of slots; by default that of the boxes.
 
     Examples:
         >>> one = {"boxes": torch.tensor([[0.0, 0.0, 9.0, 9.0]]), "labels": torch.tensor([2])}
@@ -95,8 +90,8 @@ def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Tar
     labels = torch.cat([target["labels"] for target in targets])
     images = torch.arange(len(targets)).repeat_interleave(torch.tensor(counts)).to(labels.device)
     spare = slots - total
-    return TargetBatch(
-        images=nn.functional.pad(images, (0, spare)),
+    return Targets(
+        image_of_box=nn.functional.pad(images, (0, spare)),
         labels=nn.functional.pad(labels, (0, spare)),
         boxes=nn.functional.pad(boxes, (0, 0, 0, spare)),
         valid=torch.arange(slots, device=labels.device) < total,
@@ -138,22 +133,19 @@ def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
     right = -(-width // multiple) * multiple - image.shape[-1]
     if not below and not right:
         return image
-    grey = PADDING / 255 if image.is_floating_point() else PADDING
+    grey = FILL / 255 if image.is_floating_point() else FILL
     return nn.functional.pad(image, (0, right, 0, below), value=grey)
 
 
-#: One box for all classes, or one for each.
-Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
-#: Candidates of an image that are tried first; nearly always its best detections are among them.
-FIRST_CANDIDATES = 512
+# --- from predictions to detections ---------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PostProcess:
     """Score threshold, NMS within each class, and the best detections of each image.
 
-    A box counts once for every class whose score reaches the threshold; there may be a box of its
-    own for each class.
+    A box counts once for every class whose score reaches the threshold; a detector may predict one
+    box per class.
 
     Attributes:
         score_threshold: The least score.
@@ -192,7 +184,7 @@ class PostProcess:
         sizes: Sequence[tuple[int, int]],
         most: int,
     ) -> tuple[list[Detections], list[int]]:
-        """The detections among the best candidates of each image, and where more might be found.
+        """The detections among the best candidates, and the images that may have more.
 
         What NMS keeps of the best candidates it also keeps of all of them, so an image is done once
         it has all its detections.

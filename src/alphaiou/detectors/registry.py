@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from torch import Tensor
 
@@ -14,15 +16,18 @@ from alphaiou.detectors.faster_rcnn.loss import DeltaLoss
 from alphaiou.detectors.yolov5.loss import Objectness
 from alphaiou.detectors.yolov5.network import SIZES, yolov5
 from alphaiou.losses import AlphaIoULoss
+from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.pair_loss import BoxLoss
+from alphaiou.losses.spec import LossSpec
 
 FASTER_RCNN, DETR = "fasterrcnn_r50_fpn", "detr_r50"
 DETECTORS = (*SIZES, FASTER_RCNN, DETR)
-#: Losses of the numbers that Faster R-CNN learns, and not of the boxes that they lead to.
+#: Losses of the deltas that Faster R-CNN learns, not of the boxes that they lead to.
 DELTA_LOSSES: tuple[DeltaLoss, ...] = get_args(DeltaLoss)
+AnyPart = TypeVar("AnyPart", LossSpec, AlphaSchedule)
 
 _BACKBONE = {"backbone_weights": "backbone_weights", "norm": "norm"}
-#: What may be said of a detector, and what its own function calls it.
+#: The settings of each detector, and the names that its own function has for them.
 _YOLOV5_SETTINGS = {
     name: name
     for name in (
@@ -54,7 +59,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 
 
 def settings_of(name: str) -> tuple[str, ...]:
-    """What ``build_detector`` can be told about a detector, besides its box loss.
+    """The settings that ``build_detector`` takes for a detector, besides its box loss.
 
     Examples:
         >>> settings_of("detr_r50")
@@ -83,20 +88,20 @@ def build_detector(
     image_size: int | None = None,
     postprocess: PostProcess | None = None,
 ) -> Detector:
-    """A detector with fresh weights; what is not given is as usual for it.
+    """A detector with random weights; settings that are not given have its defaults.
 
-    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the modules of these names build the
-    same, and let more be chosen.
+    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the ``network`` modules have more
+    settings.
 
     Args:
         name: One of ``DETECTORS``.
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
-        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value a
-            pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
+        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value
+            per pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
             ``l1`` or ``smooth_l1`` of its deltas. α = 3 unless given: of IoU, for DETR of GIoU.
-        box_gain: How much the box loss counts.
-        objectness_gain: How much the objectness loss counts (YOLOv5).
-        class_gain: How much the class loss counts (YOLOv5).
+        box_gain: The weight of the box loss.
+        objectness_gain: The weight of the objectness loss (YOLOv5).
+        class_gain: The weight of the class loss (YOLOv5).
         objectness: What the objectness of a positive learns, ``iou`` or ``similarity`` (YOLOv5).
         anchors: Width and height of three anchors on each of three layers, in pixels (YOLOv5).
         rpn_loss: The box loss of the first stage (Faster R-CNN).
@@ -104,14 +109,14 @@ def build_detector(
         backbone_weights: ``imagenet`` for those of torchvision, or a file of the like (Faster
             R-CNN, DETR).
         norm: The norms of the backbone (Faster R-CNN, DETR).
-        backbone_lr_scale: The share of the learning rate that the backbone learns with (DETR).
+        backbone_lr_scale: The factor of the learning rate for the backbone (DETR).
         dropout: The share of numbers that the transformer drops in training (DETR).
         image_size: The side of the images, which the sizes of anchors go with (Faster R-CNN).
         postprocess: Thresholds of score and NMS, and the number of detections (not DETR).
 
     Raises:
-        ValueError: The detector has nothing that could be so chosen.
-        WeightsError: The weights of the backbone are not there or do not fit.
+        ValueError: The detector has no such setting.
+        WeightsError: The weights of the backbone do not exist or do not fit.
 
     Examples:
         >>> detector = build_detector("yolov5n", 20, box_loss=AlphaIoULoss("diou", alpha=3.0))
@@ -155,3 +160,63 @@ def _own_settings(name: str, chosen: dict[str, Any]) -> dict[str, Any]:
         if key not in possible:
             raise ValueError(f"{name} has no {key}; it has {', '.join(possible)}")
     return {_SETTINGS[name][key]: one for key, one in chosen.items()}
+
+
+def detector_from(
+    settings: Mapping[str, Any], num_classes: int, *, for_training: bool = True
+) -> Detector:
+    """The detector of a recipe that is given as plain values, as in records and weights files.
+
+    Args:
+        settings: The fields of the recipe; those that are not about the detector are ignored, and
+            one that is missing has its default.
+        num_classes: The number of classes.
+        for_training: Whether the backbone starts from the weights that the recipe names. Without,
+            the detector is to take all its weights from a file.
+
+    Examples:
+        >>> recipe = {"detector": "yolov5n", "loss": {"kind": "giou", "alpha": 3.0}}
+        >>> detector_from(recipe, 20).loss_names
+        ('box', 'objectness', 'class')
+    """
+    name = settings["detector"]
+    pretrained = settings.get("backbone_weights", "none")
+    norm = settings.get("norm", "auto")
+    chosen = {
+        **settings,
+        **{key: _box_loss(settings.get(key)) for key in ("rpn_loss", "match_loss")},
+        "backbone_weights": _backbone_weights(pretrained) if for_training else None,
+        "norm": ("group" if pretrained == "none" else "frozen") if norm == "auto" else norm,
+    }
+    known = {key: chosen.get(key) for key in settings_of(name) if key not in _NOT_IN_RECIPES}
+    loss = _box_loss(settings["loss"], settings.get("alpha_schedule"))
+    detector = build_detector(name, num_classes, box_loss=loss, **known)
+    if "nms_threshold" in settings and "postprocess" in settings_of(name):
+        nms = settings["nms_threshold"]
+        detector.postprocess = replace(detector.postprocess, nms_threshold=nms)
+    return detector
+
+
+#: Settings that a recipe does not choose: they follow from the data, or are made of its fields.
+_NOT_IN_RECIPES = ("anchors", "postprocess")
+
+
+def _box_loss(
+    values: Mapping[str, Any] | None, schedule: Mapping[str, Any] | None = None
+) -> AlphaIoULoss | DeltaLoss | None:
+    if values is None:
+        return None
+    spec = _from_plain(LossSpec, values)
+    if spec.kind in DELTA_LOSSES:
+        return spec.kind
+    return spec.module(None if schedule is None else _from_plain(AlphaSchedule, schedule))
+
+
+def _from_plain(kind: type[AnyPart], values: Mapping[str, Any]) -> AnyPart:
+    return kind(**{one.name: values[one.name] for one in fields(kind) if one.name in values})
+
+
+def _backbone_weights(name: str) -> Literal["imagenet"] | Path | None:
+    if name == "none":
+        return None
+    return "imagenet" if name == "imagenet" else Path(name)

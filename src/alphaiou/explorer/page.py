@@ -32,8 +32,7 @@ def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
     """The page as text: no other file, no network, no server.
 
     Args:
-        results: Tables of trainings, as ``tools.explorer_results.summarise`` makes them; those
-            that came with the package by default.
+        results: Tables of trainings like those in ``results.json``; these by default.
 
     Examples:
         >>> explorer_page().splitlines()[0]

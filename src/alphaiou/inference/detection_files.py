@@ -1,4 +1,4 @@
-"""Files of detections, anybody's: read, put beside their data set, scored, and written about."""
+"""Files of detections in COCO's format: read, matched to their data set, scored, reported."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from alphaiou import __version__
+from alphaiou._files import write_file
 from alphaiou._shapes import Float64
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, left_out
@@ -30,9 +31,13 @@ from alphaiou.metrics import (
 from alphaiou.metrics.rules import RuleName
 
 Key = int | float | str
+FORM = '[{"image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.9}, ...]'
 
 
-class Prediction(msgspec.Struct, gc=False):
+# --- reading --------------------------------------------------------------------------------------
+
+
+class Detection(msgspec.Struct, gc=False):
     """One detection; ``bbox`` is x y width height in pixels."""
 
     image_id: Key
@@ -42,13 +47,10 @@ class Prediction(msgspec.Struct, gc=False):
 
 
 class _Document(msgspec.Struct):
-    annotations: list[Prediction]
+    annotations: list[Detection]
 
 
-FORM = '[{"image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.9}, ...]'
-
-
-def load_predictions(path: Path, index: DetectionIndex) -> ScoringData:
+def load_detections(path: Path, index: DetectionIndex) -> ScoringData:
     """Read detections and put them beside the boxes of a data set.
 
     An image is named by its number in the data set, or by its file name with or without folder
@@ -61,7 +63,7 @@ def load_predictions(path: Path, index: DetectionIndex) -> ScoringData:
     Raises:
         DataError: They cannot be used; the message names the file, the entry and the remedy.
     """
-    predictions = read_predictions(path)
+    predictions = read_detections(path)
     images = _places(path, "image_id", predictions, _image_keys(path, predictions, index), index)
     labels = _places(path, "category_id", predictions, _category_keys(index), index)
     boxes = np.array([one.bbox for one in predictions], dtype=np.float64).reshape(-1, 4)
@@ -87,7 +89,7 @@ def targets_of(index: DetectionIndex) -> ScoringData:
     )
 
 
-def read_predictions(path: Path) -> list[Prediction]:
+def read_detections(path: Path) -> list[Detection]:
     """Read the entries of a file of detections.
 
     Raises:
@@ -98,7 +100,7 @@ def read_predictions(path: Path) -> list[Prediction]:
     try:
         if wrapped:
             return msgspec.json.decode(raw, type=_Document).annotations
-        return msgspec.json.decode(raw, type=list[Prediction])
+        return msgspec.json.decode(raw, type=list[Detection])
     except msgspec.ValidationError as error:
         raise DataError(_explain(path, str(error))) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -133,7 +135,7 @@ def entry(number: int) -> str:
 
 
 def _image_keys(
-    path: Path, predictions: Sequence[Prediction], index: DetectionIndex
+    path: Path, predictions: Sequence[Detection], index: DetectionIndex
 ) -> dict[Key, int]:
     """What an image may be called, each with its position."""
     files = [PurePosixPath(name) for name in index.files]
@@ -177,7 +179,7 @@ def _category_keys(index: DetectionIndex) -> dict[Key, int]:
 def _places(
     path: Path,
     field: str,
-    predictions: Sequence[Prediction],
+    predictions: Sequence[Detection],
     places: Mapping[Key, int],
     index: DetectionIndex,
 ) -> np.ndarray:
@@ -210,8 +212,11 @@ def _refuse(path: Path, field: str, wrong: np.ndarray, values: np.ndarray, rule:
         )
 
 
+# --- scores ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class ScoredFile:
     """One file of detections, scored.
 
     Attributes:
@@ -229,14 +234,14 @@ class Evaluation:
     objects: Float64[np.ndarray, " objects"]
 
 
-def evaluate_files(
+def score_files(
     files: Sequence[Path],
     index: DetectionIndex,
     *,
     rule: RuleName = "coco",
     max_detections: int | None = None,
     min_score: float | None = None,
-) -> list[Evaluation]:
+) -> list[ScoredFile]:
     """Score files of detections, all by the same rule.
 
     Args:
@@ -251,16 +256,16 @@ def evaluate_files(
     """
     evaluations = []
     for name, file in zip(_names(files), files, strict=True):
-        data = load_predictions(file, index)
+        data = load_detections(file, index)
         scores = score(data, index.classes, rule=rule, max_detections=max_detections)
         truth = RULES[rule].ground_truth(data)
         ious = detection_ious(truth, min_score=min_score)
         objects = detection_ious(truth, min_score=min_score, once=True)
-        evaluations.append(Evaluation(name, file, scores, ious, objects))
+        evaluations.append(ScoredFile(name, file, scores, ious, objects))
     return evaluations
 
 
-def summary(evaluations: Sequence[Evaluation], index: DetectionIndex) -> dict[str, Any]:
+def summary(evaluations: Sequence[ScoredFile], index: DetectionIndex) -> dict[str, Any]:
     """All numbers, ready for JSON: what is not defined is null."""
     baseline = evaluations[0].scores.as_dict()
     first = evaluations[0].scores
@@ -292,17 +297,15 @@ def summary(evaluations: Sequence[Evaluation], index: DetectionIndex) -> dict[st
 
 
 def write_results(
-    evaluations: Sequence[Evaluation], index: DetectionIndex, out: Path
+    evaluations: Sequence[ScoredFile], index: DetectionIndex, out: Path
 ) -> list[Path]:
     """Write ``scores.json`` and the figures."""
     from alphaiou._figures import save_figure
     from alphaiou.inference.figures import iou_figure, precision_recall_figure
 
-    path, partial_path = out / "scores.json", out / "scores.json.partial"
-    out.mkdir(parents=True, exist_ok=True)
+    path = out / "scores.json"
     text = json.dumps(summary(evaluations, index), indent=1, ensure_ascii=False, allow_nan=False)
-    partial_path.write_text(f"{text}\n", encoding="utf-8")
-    partial_path.replace(path)
+    write_file(path, f"{text}\n")
     scores = {one.name: one.scores for one in evaluations}
     ious = {one.name: one.ious for one in evaluations}
     return [

@@ -19,7 +19,7 @@ Corners = tuple[float, float, float, float]
 
 
 def palette(classes: int) -> list[str]:
-    """A colour a class: the house palette, or a rainbow for many classes."""
+    """One colour per class: the palette of our figures, or a rainbow for many classes."""
     if classes < len(CATEGORICAL):  # not its last, black, which drowns in photographs
         return list(CATEGORICAL[:classes])
     rainbow = mpl.colormaps["turbo"]

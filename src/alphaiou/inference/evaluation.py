@@ -13,11 +13,9 @@ from alphaiou.data.index import DetectionIndex
 from alphaiou.data.pipeline.cache import ImageCache, letterbox_batch, margins, to_original
 from alphaiou.data.pipeline.stream import StreamedImages
 from alphaiou.detectors import Detector, fold_batch_norm
+from alphaiou.detectors.base import AUTOCAST, Precision
 from alphaiou.metrics import DetectionScores, Scores
 from alphaiou.metrics.rules import RuleName
-from alphaiou.training.processes import Processes
-from alphaiou.training.recipe import Precision
-from alphaiou.training.step import AUTOCAST
 
 
 def evaluate(
@@ -28,7 +26,8 @@ def evaluate(
     rule: RuleName,
     precision: Precision,
     batch_size: int | None = None,
-    processes: Processes | None = None,
+    rank: int = 0,
+    count: int = 1,
 ) -> Scores:
     """Score a detector on the images of an index.
 
@@ -38,14 +37,14 @@ def evaluate(
         images: Their pixels, in the same order; images that cannot be read are not scored.
         rule: How to score.
         precision: The arithmetic of the network.
-        batch_size: Images at a time; as many as the detector is good for unless given.
-        processes: With several, each takes a share of the images.
+        batch_size: Images at a time; by default that of the detector.
+        rank: Which of several processes this is, each of which takes a share of the images.
+        count: The number of these processes; the scores are those of all images.
     """
-    processes = processes or Processes()
     scores = DetectionScores(classes=index.classes, rule=rule)
     device = next(detector.parameters()).device
     row_of = {int(number): row for row, number in enumerate(index.image_ids)}
-    rows = torch.arange(len(images))[processes.rank :: processes.count]
+    rows = torch.arange(len(images))[rank::count]
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     for part in images.parts(rows, batch_size or detector.images_at_once, device):
         seen = (part.sizes[:, 0] > 0).nonzero().flatten()
@@ -54,7 +53,7 @@ def evaluate(
         found = detect(folded, part, seen, precision=precision)
         numbers = part.image_ids[seen].tolist()
         scores.update(found, [ground_truth(index, row_of[number]) for number in numbers])
-    return (scores if processes.count == 1 else scores.gather()).compute()
+    return (scores if count == 1 else scores.gather()).compute()
 
 
 @torch.no_grad()
@@ -89,13 +88,13 @@ def in_original(
 
 
 def readable(index: DetectionIndex, cache: ImageCache) -> DetectionIndex:
-    """The images of an index that a cache has."""
+    """The part of an index whose images a cache holds."""
     there = np.isin(index.image_ids, cache.image_ids.cpu().numpy())
     return index if there.all() else index.take(np.flatnonzero(there))
 
 
 def ground_truth(index: DetectionIndex, image: int) -> dict[str, object]:
-    """The boxes of an image as scores want them."""
+    """The boxes of an image in the form that ``DetectionScores`` takes."""
     rows = index.rows(image)
     return {
         "boxes": index.boxes[rows],

@@ -1,4 +1,4 @@
-"""Detections in any images: found on the disk, letterboxed as in training, written as JSON."""
+"""Detections in image files: find the files, letterbox as in training, detect, write as JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from alphaiou.data.dataset import DetectionDataset
-from alphaiou.data.formats.files import FolderImages
-from alphaiou.data.formats.voc import IMAGE_SUFFIXES
+from alphaiou.data.formats.files import IMAGE_SUFFIXES, FolderImages
 from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.pipeline.stream import stream_batches
@@ -31,7 +30,7 @@ IMAGES_WORTH_A_WORKER = 256
 
 @dataclass(frozen=True)
 class PredictedImage:
-    """An image and what was found in it.
+    """An image and its detections.
 
     Attributes:
         path: The file.
@@ -79,7 +78,7 @@ def _is_image(path: Path) -> bool:
 
 
 def image_names(paths: Sequence[Path]) -> list[str]:
-    """What detections call images: the file's name; with its folders where two have the same.
+    """The names of images in detections: the file's name; with its folders where two have the same.
 
     Examples:
         >>> image_names([Path("a/1.jpg"), Path("a/2.jpg"), Path("b/2.jpg")])
@@ -97,14 +96,14 @@ def predict_images(
     device: str = "cpu",
     workers: int | None = None,
 ) -> Iterator[PredictedImage]:
-    """Detect objects in image files, in their order; what cannot be read is said, not raised.
+    """Detect objects in image files, in their order; unreadable images are reported, not raised.
 
     Args:
         trained: The detector.
         paths: The files.
         score: The least score of a detection.
         device: ``cpu`` or ``cuda``.
-        workers: Processes that decode images; one a core unless given, none for few images.
+        workers: Processes that decode images; one per core by default, none for few images.
     """
     sizes = [_size_or_problem(path) for path in paths]
     rows = [row for row, size in enumerate(sizes) if not isinstance(size, str)]
@@ -144,7 +143,7 @@ def _detections(
     device: str,
     workers: int | None,
 ) -> Iterator[tuple[Detections | None, str]]:
-    """What is found in each image; None, and why, where its pixels cannot be decoded."""
+    """The detections of each image; None and the reason where its pixels cannot be decoded."""
     detector = trained.detector
     detector.set_least_score(score)
     folded = fold_batch_norm(detector).to(device).to(memory_format=torch.channels_last)
@@ -153,7 +152,7 @@ def _detections(
     caches = stream_batches(
         DetectionDataset(_index(paths, sizes, trained.classes)),
         range(len(paths)),
-        trained.recipe.image_size,
+        trained.image_size,
         batch_size=BATCH,
         images_per_sample=1,
         device=device,
@@ -164,7 +163,7 @@ def _detections(
             problem.file: problem.detail for problem in cache.problems if problem.effect != "kept"
         }
         rows = torch.arange(len(cache), device=cache.pixels.device)
-        precision = trained.recipe.precision if device == "cuda" else "fp32"
+        precision = trained.precision if device == "cuda" else "fp32"
         found = detect(folded, cache, rows, precision=precision)
         for number, one, width in zip(
             cache.image_ids.tolist(), found, cache.sizes[:, 0].tolist(), strict=True

@@ -1,10 +1,10 @@
-"""Scores as tables: in the terminal and as Markdown, with improvements over the first row."""
+"""Tables of scores, in Markdown and for the terminal, with improvements over the first row."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from alphaiou.metrics import ComparisonRow, Scores
 
@@ -16,34 +16,6 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], *, left: int) 
     """A Markdown table; columns after the first ``left`` are aligned to the right."""
     rules = ["---"] * left + ["---:"] * (len(head) - left)
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rules, *lines))
-
-
-def figures(value: float) -> str:
-    """A positive number with three figures, without powers of ten."""
-    decimals = next((d for d, limit in enumerate((100, 10, 1, 0.1, 0.01)) if value >= limit), 5)
-    return f"{value:,.{decimals}f}"
-
-
-def times(value: float | None) -> str:
-    """A ratio, such as 8.7×."""
-    if value is None:
-        return "–"
-    return f"{value:.{2 if value < 1 else 1 if value < 20 else 0}f}×"
-
-
-def share(value: float | None) -> str:
-    """A share in percent."""
-    return "–" if value is None else f"{value:.0%}"
-
-
-def small_number(value: float | None) -> str:
-    """A number far below 1."""
-    return "–" if value is None else f"{value:.0e}" if value else "0"
-
-
-def plain_number(value: float) -> str:
-    """A positive number: with its digits up to a million, as a power of ten above."""
-    return f"{value:.1e}" if value >= 1e6 else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def column_title(name: str) -> str:
@@ -63,7 +35,7 @@ def column_title(name: str) -> str:
 
 
 def cell(value: float, *, improvement: bool = False) -> str:
-    """A score in percent; an improvement with its sign, and without decimals from 100% on.
+    """Format a score in percent; an improvement with its sign, and without decimals from 100 %.
 
     Examples:
         >>> cell(0.5274), cell(0.0165, improvement=True), cell(9.5, improvement=True)
@@ -77,7 +49,7 @@ def cell(value: float, *, improvement: bool = False) -> str:
 
 
 def comparison_markdown(rows: Sequence[ComparisonRow], *, first: str = "predictions") -> str:
-    """A comparison as a Markdown table; ``first`` is the heading of the names.
+    """A comparison as a Markdown table; ``first`` heads the names.
 
     Examples:
         >>> print(comparison_markdown([ComparisonRow("IoU", {"map": 0.5274})]))
@@ -92,7 +64,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow], *, first: str = "predicti
 def comparison_table(
     rows: Sequence[ComparisonRow], title: str, *, first: str = "predictions"
 ) -> Table:
-    """A comparison for the terminal; ``first`` is the heading of the names."""
+    """A comparison for the terminal; ``first`` heads the names."""
     table = _table(title, first, [column_title(name) for name in rows[0].values])
     for row in rows:
         style = "dim italic" if row.improvement else None
@@ -101,7 +73,7 @@ def comparison_table(
 
 
 def number_table(scores: Mapping[str, Scores], title: str) -> Table:
-    """All scores, one column per set of predictions."""
+    """Every number, a column for each set of predictions."""
     numbers = {
         name: {column_title(key): value for key, value in one.as_dict().items()}
         for name, one in scores.items()
@@ -110,7 +82,7 @@ def number_table(scores: Mapping[str, Scores], title: str) -> Table:
 
 
 def class_table(scores: Mapping[str, Scores], title: str) -> Table:
-    """Average precision by class, one column per set of predictions."""
+    """Average precision class by class, a column for each set of predictions."""
     return _columns_table({name: one.per_class for name, one in scores.items()}, title, "class")
 
 
@@ -119,16 +91,6 @@ def _columns_table(columns: Mapping[str, Mapping[str, float]], title: str, first
     for key in next(iter(columns.values())):
         table.add_row(key, *(cell(column[key]) for column in columns.values()))
     return table
-
-
-def evaluation_table(record: Mapping[str, Any]) -> str:
-    """Seconds to score a set, one line per rule, from ``benchmarks/evaluation.py``."""
-    shown = ("seconds", "collect_seconds", "compute_seconds")
-    lines = [
-        [row["what"], *(f"{row[key]:.3g} s" if key in row else "–" for key in shown)]
-        for row in record["rows"]
-    ]
-    return markdown(["what", "in all", "collecting", "computing"], lines, left=1)
 
 
 def _cells(row: ComparisonRow) -> list[str]:

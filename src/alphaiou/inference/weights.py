@@ -1,102 +1,88 @@
-"""Weights for inference, in a file that says what detector they are of."""
+"""Weights files: the tensors of a detector, and in the same file the settings to build it with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from alphaiou.detectors import Detector, build_detector
-from alphaiou.detectors.faster_rcnn.loss import DeltaLoss
-from alphaiou.detectors.registry import DELTA_LOSSES, settings_of
-from alphaiou.losses import AlphaIoULoss
-from alphaiou.losses.module import AlphaSchedule
-from alphaiou.losses.spec import LossSpec
-from alphaiou.training.checkpoint import LAST, CheckpointError, read_tensors, write_tensors
-from alphaiou.training.recipe import AUTO, Recipe, recipe_from
+from alphaiou._files import write_file
+from alphaiou.detectors import Detector
+from alphaiou.detectors.base import Precision
+from alphaiou.detectors.registry import detector_from
+from alphaiou.errors import AlphaIoUError
 
-#: The weights that a run keeps.
+#: The weights that a run keeps for inference.
 WEIGHTS = "best.safetensors"
+
+
+class CheckpointError(AlphaIoUError):
+    """A file of a run cannot be used; the message names the file and the remedy."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The content of a safetensors file.
+
+    Attributes:
+        tensors: Weights; in the checkpoint of a training also averages and velocities.
+        facts: What else the file says; JSON.
+    """
+
+    tensors: Mapping[str, Tensor]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedDetector:
-    """A detector with its weights, and what they were trained on.
+    """A detector with its weights, and how it was trained.
 
     Attributes:
-        detector: Ready to detect.
-        recipe: The run that trained it.
+        detector: The detector, in evaluation mode.
         classes: The name of each label.
+        recipe: The recipe of the training as plain values.
     """
 
     detector: Detector
-    recipe: Recipe
     classes: tuple[str, ...]
+    recipe: Mapping[str, Any]
+
+    @property
+    def image_size(self) -> int:
+        """The long side of the images that it was trained on, in pixels."""
+        return int(self.recipe["image_size"])
+
+    @property
+    def precision(self) -> Precision:
+        """The arithmetic of the network that it was trained with."""
+        precision: Precision = self.recipe["precision"]
+        return precision
 
 
-def fresh_detector(recipe: Recipe, num_classes: int, *, weightless: bool = False) -> Detector:
-    """The detector of a recipe, with weights of chance but for those its backbone is given.
+def save_weights(
+    detector: nn.Module, recipe: Mapping[str, Any], classes: Sequence[str], path: Path
+) -> None:
+    """Write weights for inference, atomically.
 
     Args:
-        recipe: The run.
-        num_classes: The number of classes.
-        weightless: Whether it is to take weights that somebody else has kept, and its backbone
-            need not be given any.
+        detector: Whose weights.
+        recipe: The recipe of the training as plain values, those of the detector among them.
+        classes: The name of each label.
+        path: The file.
     """
-    settings: dict[str, Any] = {
-        "box_gain": recipe.box_gain,
-        "objectness_gain": recipe.objectness_gain,
-        "class_gain": recipe.class_gain,
-        "objectness": recipe.objectness,
-        "rpn_loss": recipe.rpn_loss and _box_loss(recipe.rpn_loss),
-        "match_loss": recipe.match_loss and _box_loss(recipe.match_loss),
-        "backbone_weights": None if weightless else _backbone_weights(recipe),
-        "norm": _norm(recipe),
-        "backbone_lr_scale": recipe.backbone_lr_scale,
-        "dropout": recipe.dropout,
-        "image_size": recipe.image_size,
-    }
-    own = {name: one for name, one in settings.items() if name in settings_of(recipe.detector)}
-    loss = _box_loss(recipe.loss, recipe.alpha_schedule)
-    detector = build_detector(recipe.detector, num_classes, box_loss=loss, **own)
-    if "postprocess" in settings_of(recipe.detector):
-        detector.postprocess = replace(detector.postprocess, nms_threshold=recipe.nms_threshold)
-    return detector
-
-
-def _box_loss(spec: LossSpec, schedule: AlphaSchedule | None = None) -> AlphaIoULoss | DeltaLoss:
-    if spec.kind in DELTA_LOSSES:
-        return spec.kind
-    return spec.module(schedule)
-
-
-def _backbone_weights(recipe: Recipe) -> Literal["imagenet"] | Path | None:
-    if recipe.backbone_weights == "none":
-        return None
-    return "imagenet" if recipe.backbone_weights == "imagenet" else Path(recipe.backbone_weights)
-
-
-def _norm(recipe: Recipe) -> str:
-    """The norms of a backbone, whether or not it is given its weights now."""
-    if recipe.norm != AUTO:
-        return recipe.norm
-    return "group" if recipe.backbone_weights == "none" else "frozen"
-
-
-def save_weights(detector: nn.Module, recipe: Recipe, classes: Sequence[str], path: Path) -> None:
-    """Write weights for inference, whole or not at all."""
-    facts = {"recipe": asdict(recipe), "classes": list(classes)}
-    write_tensors(detector.state_dict(), path, facts)
+    facts = {"recipe": dict(recipe), "classes": list(classes)}
+    write_tensors(Checkpoint(detector.state_dict(), facts), path)
 
 
 def load_weights(path: Path) -> TrainedDetector:
-    """A trained detector from its file, or from the folder of its run.
+    """Read a trained detector from its file, or from the folder of its run.
 
     Raises:
-        CheckpointError: There is no such file, or it holds something else.
+        CheckpointError: There is no such file, or it is not a weights file.
     """
     if path.is_dir():
         path = path / WEIGHTS
@@ -104,17 +90,43 @@ def load_weights(path: Path) -> TrainedDetector:
         raise CheckpointError(f"{path}: there is no such file; alphaiou train makes {WEIGHTS}")
     kept = read_tensors(path)
     if "recipe" not in kept.facts or "classes" not in kept.facts:
-        why = f"take {WEIGHTS} beside it" if path.name == LAST else f"take a {WEIGHTS} of a run"
-        raise CheckpointError(f"{path}: holds no weights for inference; {why}")
+        beside = path.with_name(WEIGHTS).exists() and path.name != WEIGHTS
+        remedy = f"take {WEIGHTS} beside it" if beside else f"take a {WEIGHTS} of a run"
+        raise CheckpointError(f"{path}: holds no weights for inference; {remedy}")
     try:
-        recipe: Recipe = recipe_from(kept.facts["recipe"])
-        classes = tuple(kept.facts["classes"])
-        detector = fresh_detector(recipe, len(classes), weightless=True)
+        recipe, classes = kept.facts["recipe"], tuple(kept.facts["classes"])
+        detector = detector_from(recipe, len(classes), for_training=False)
         detector.load_state_dict(dict(kept.tensors))
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(
             f"{path}: does not fit this version of alphaiou ({reason}); train again"
         ) from None
     detector.eval()
-    return TrainedDetector(detector, recipe, classes)
+    return TrainedDetector(detector, classes, recipe)
+
+
+def read_tensors(path: Path) -> Checkpoint:
+    """Read a safetensors file; nothing in it is ever executed.
+
+    Raises:
+        CheckpointError: The file is damaged or of another kind.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is no whole safetensors file ({error})") from None
+    return Checkpoint(tensors, facts)
+
+
+def write_tensors(content: Checkpoint, path: Path, *, backup: Path | None = None) -> None:
+    """Write a safetensors file, atomically; the present one is kept as ``backup``."""
+    from safetensors.torch import save
+
+    tensors = {name: one.detach().cpu().contiguous() for name, one in content.tensors.items()}
+    data = save(tensors, metadata={"facts": json.dumps(dict(content.facts))})
+    write_file(path, data, backup=backup)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import warnings
 
 from alphaiou.integrations._patching import (
-    BoxLoss,
     BoxLossHandle,
     Change,
-    PairLoss,
     Similarity,
     check_name,
     install_process_wide,
     restore_names,
 )
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 
 try:
     with warnings.catch_warnings():
@@ -42,11 +41,11 @@ def use_box_loss(loss: BoxLoss, *, weight: float = 1.0) -> BoxLossHandle:
 
     Args:
         loss: An ``AlphaIoULoss``, a text such as ``diou`` or ``diou:3``, or a function from
-            predicted and target boxes in ``xyxy`` to one value a pair.
+            predicted and target boxes in ``xyxy`` to one value per pair.
         weight: The factor of the loss, beside that of the configuration.
 
     Returns:
-        A handle: its ``restore()``, or the end of a ``with`` block, takes the loss out again.
+        A handle: its ``restore()``, or the end of a ``with`` block, removes the loss.
 
     Raises:
         ValueError: There is such a loss already.

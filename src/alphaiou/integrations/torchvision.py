@@ -10,15 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou.integrations._patching import (
-    BoxLoss,
     BoxLossHandle,
     Change,
-    PairLoss,
     Replacement,
     Rewired,
     install,
     restore_box_loss,
 )
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 from alphaiou.numerics import upcast
 
 try:
@@ -51,11 +50,11 @@ def use_box_loss(model: nn.Module, loss: BoxLoss, *, weight: float = 1.0) -> Box
         model: Faster R-CNN, Mask R-CNN, Keypoint R-CNN, RetinaNet or FCOS, or a module with one
             inside.
         loss: An ``AlphaIoULoss``, a text such as ``diou`` or ``diou:3``, or a function from
-            predicted and target boxes in ``xyxy`` to one value a pair.
+            predicted and target boxes in ``xyxy`` to one value per pair.
         weight: The factor of the box loss.
 
     Returns:
-        A handle: its ``restore()``, or the end of a ``with`` block, takes the loss out again.
+        A handle: its ``restore()``, or the end of a ``with`` block, removes the loss.
 
     Raises:
         ValueError: The model is none of these, has such a loss already, or one of the methods that

@@ -14,16 +14,15 @@ from torch.nn.functional import l1_loss
 
 from alphaiou.boxes import convert_boxes
 from alphaiou.integrations._patching import (
-    BoxLoss,
     BoxLossHandle,
     Change,
-    PairLoss,
     Rewired,
     UnsupportedVersionError,
     install,
     restore_box_loss,
 )
 from alphaiou.losses.module import check_stateless
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 
 try:
     from transformers import PreTrainedModel
@@ -57,13 +56,13 @@ def use_box_loss(
             Conditional, DAB, Deformable and LW-DETR, RT-DETR, D-FINE, YOLOS, Table Transformer,
             Grounding DINO and what else the installed version has of this family.
         loss: An ``AlphaIoULoss``, a text such as ``diou`` or ``diou:3``, or a function from
-            predicted and target boxes in ``xyxy`` to one value a pair.
+            predicted and target boxes in ``xyxy`` to one value per pair.
         weight: The factor of the loss, beside that of the configuration.
         matcher_loss: Likewise, in the place of ``−GIoU`` in the cost of the matching, with the
             configuration's factor of that; ``None`` leaves the matching as it is.
 
     Returns:
-        A handle: its ``restore()``, or the end of a ``with`` block, takes the loss out again.
+        A handle: its ``restore()``, or the end of a ``with`` block, removes the loss.
 
     Raises:
         ValueError: The model is none of these, or has such a loss already.
@@ -83,7 +82,7 @@ YolosForObjectDetection._loss_function>
     matchings, description = {}, repr(pair_loss)
     if matcher_loss is not None:
         cost = PairLoss(matcher_loss)
-        check_stateless("matcher_loss", cost.loss)
+        check_stateless("matcher_loss", cost.function)
         matchings = _matchings(own, criteria.values(), cost)
         description += f", matched by {cost!r},"
     builders = {

@@ -10,16 +10,14 @@ from torch import Tensor
 
 from alphaiou.boxes import convert_boxes
 from alphaiou.integrations._patching import (
-    Boxes,
-    BoxLoss,
     BoxLossHandle,
     Change,
-    PairLoss,
     Replacement,
     check_name,
     install_process_wide,
     restore_names,
 )
+from alphaiou.losses.pair_loss import Boxes, BoxLoss, PairLoss
 
 try:
     from ultralytics.engine import trainer
@@ -51,11 +49,11 @@ def use_box_loss(loss: BoxLoss, *, weight: float = 1.0) -> BoxLossHandle:
 
     Args:
         loss: An ``AlphaIoULoss``, a text such as ``ciou`` or ``ciou:3``, or a function from
-            predicted and target boxes in ``xyxy`` to one value a pair.
+            predicted and target boxes in ``xyxy`` to one value per pair.
         weight: The factor of the loss, beside those of Ultralytics.
 
     Returns:
-        A handle: its ``restore()``, or the end of a ``with`` block, takes the loss out again.
+        A handle: its ``restore()``, or the end of a ``with`` block, removes the loss.
 
     Raises:
         ValueError: There is such a loss already.

@@ -1,4 +1,4 @@
-"""The losses: terms, modifiers, the one formula, and its Module twin."""
+"""The losses: the kinds, modifiers, the formula as a function and as a module."""
 
 from alphaiou.losses.functional import alpha_iou_loss
 from alphaiou.losses.kinds import KINDS, Terms

@@ -1,4 +1,4 @@
-"""The one formula: ``L = weight · (1 − S^α₁ + Σᵢ Pᵢ^α₂)``."""
+"""``alpha_iou_loss``: checks its arguments and hands them to a kernel or to the formula."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Float, Num, Shaped
-from alphaiou.boxes import (
-    BoxFormat,
-    PairGeometry,
-    check_box_format,
-    check_choice,
-    check_pairs,
-    pair_geometry,
-)
+from alphaiou.boxes import BoxFormat, check_box_format, check_choice, check_pairs
+from alphaiou.losses.formula import reference_loss
 from alphaiou.losses.kernels import fused
 from alphaiou.losses.kinds import KINDS, TermsFunction
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS, Modifier
-from alphaiou.numerics import Alpha, check_number, power, power_loss
+from alphaiou.numerics import Alpha, check_number
 
 Reduction = Literal["none", "mean", "sum"]
 Backend = Literal["auto", "reference", "fused"]
@@ -56,13 +50,13 @@ def alpha_iou_loss(
         box_cox: Divide the similarity term by α₁, the Box-Cox form.
         box_format: ``xyxy``, ``xywh`` or ``cxcywh``.
         modifiers: ``inner focaler rectified focal wise``, or functions from terms to terms.
-        weight: Weight of each pair, broadcasting; what a pair of weight 0 holds does not matter.
+        weight: Weight of each pair, broadcasting; the boxes of a pair of weight 0 do not matter.
         reduction: ``none``, ``mean`` (over the pairs) or ``sum``.
         avg_factor: With ``mean``: divide the sum by this instead; 0 gives 0.
         backend: ``auto``, ``reference`` or ``fused``.
 
     Returns:
-        The loss in fp32 (fp64 for fp64 boxes): one value a pair, or a scalar when reduced.
+        The loss in fp32 (fp64 for fp64 boxes): one value per pair, or a scalar when reduced.
 
     Examples:
         >>> pred = torch.tensor([[0.0, 0.0, 2.0, 2.0]], requires_grad=True)
@@ -82,9 +76,10 @@ def alpha_iou_loss(
     for name, value in (("alpha", alpha), ("penalty_alpha", penalty_alpha)):
         if isinstance(value, Tensor):
             broadcast(name, value, pred.shape[:-1])
+    reduce = reduction != "none"
     if backend != "reference" and (backend == "fused" or pred.is_cuda):
-        obstacle = fused.obstacle(pred, target, kind, modifiers, alphas, weight)
-        if obstacle is None:
+        reason = fused.why_not_fused(pred, target, kind, modifiers, alphas, weight)
+        if reason is None:
             loss = fused.fused_loss(
                 pred,
                 target,
@@ -94,42 +89,27 @@ def alpha_iou_loss(
                 box_format=box_format,
                 weight=weight,
                 scale=scale,
-                reduce=reduction != "none",
+                reduce=reduce,
             )
-            return _divided(loss, avg_factor)
+            return _divide(loss, avg_factor)
         if backend == "fused":
-            raise ValueError(f"backend='fused' cannot serve this call: {obstacle}; use 'auto'")
-    valid = None
-    if weight is not None:
-        valid = weight != 0
-        pred, target = (boxes.where(valid[..., None], 0) for boxes in (pred, target))
-    pair = pair_geometry(pred, target, box_format, valid)
-    loss = _powered(pair, terms_of, modify, alphas, box_cox=box_cox)
-    if weight is not None:
-        loss = loss * weight.to(loss.dtype)
-    return loss if reduction == "none" else _divided(loss.sum() * scale, avg_factor)
-
-
-def _powered(
-    pair: PairGeometry,
-    terms_of: TermsFunction,
-    modifiers: Sequence[Modifier],
-    alphas: tuple[Alpha, Alpha],
-    *,
-    box_cox: bool,
-) -> Tensor:
-    terms = terms_of(pair)
-    for modify in modifiers:
-        terms = modify(terms, pair)
-    alpha, penalty_alpha = (_like(a, terms.similarity) for a in alphas)
-    loss = power_loss(terms.similarity, alpha, box_cox=box_cox)
-    for penalty in terms.penalties:
-        loss = loss + power(penalty, penalty_alpha)
-    return loss if terms.weight is None else loss * terms.weight
+            raise ValueError(f"backend='fused' cannot serve this call: {reason}; use 'auto'")
+    loss = reference_loss(
+        pred,
+        target,
+        terms_of=terms_of,
+        modifiers=modify,
+        alphas=alphas,
+        box_cox=box_cox,
+        box_format=box_format,
+        weight=weight,
+        reduce=reduce,
+    )
+    return _divide(loss * scale, avg_factor) if reduce else loss
 
 
 def check_scale(reduction: Reduction, avg_factor: float | Tensor | None, count: int) -> float:
-    """What the sum over the pairs is multiplied by: 1/N or 1/``avg_factor`` for a mean, else 1."""
+    """The factor of the sum over the pairs: 1/N or 1/``avg_factor`` for a mean, else 1."""
     if avg_factor is not None and reduction != "mean":
         raise ValueError(
             f"avg_factor needs reduction='mean', got {avg_factor!r} with reduction={reduction!r}"
@@ -142,16 +122,16 @@ def check_scale(reduction: Reduction, avg_factor: float | Tensor | None, count: 
     return 1.0 / avg_factor if avg_factor else 0.0
 
 
-def _divided(total: Tensor, avg_factor: float | Tensor | None) -> Tensor:
-    """The sum over a factor that only the device knows; 0 where that is 0."""
+def _divide(total: Tensor, avg_factor: float | Tensor | None) -> Tensor:
+    """Divide by an ``avg_factor`` on the device, 0 giving 0; ``check_scale`` covers numbers."""
     if not isinstance(avg_factor, Tensor):
         return total
-    counted = avg_factor > 0
-    return total * torch.where(counted, 1.0 / torch.where(counted, avg_factor, 1.0), 0.0)
+    positive = avg_factor > 0
+    return total * torch.where(positive, 1.0 / torch.where(positive, avg_factor, 1.0), 0.0)
 
 
 def resolve_kind(kind: str | TermsFunction) -> TermsFunction:
-    """The function behind a kind's name."""
+    """Look up a kind by its name; a function is returned as it is."""
     if callable(kind):
         return kind
     check_choice("kind", kind, tuple(KINDS))
@@ -159,7 +139,7 @@ def resolve_kind(kind: str | TermsFunction) -> TermsFunction:
 
 
 def resolve_modifier(modifier: str | Modifier) -> Modifier:
-    """The function behind a modifier's name."""
+    """Look up a modifier by its name; a function is returned as it is."""
     if callable(modifier):
         return modifier
     if modifier in STATEFUL_MODIFIERS:
@@ -174,7 +154,7 @@ def resolve_modifier(modifier: str | Modifier) -> Modifier:
 def check_alphas(
     alpha: float | Tensor, penalty_alpha: float | Tensor | None
 ) -> tuple[Alpha, Alpha]:
-    """α₁ and α₂, refused where they make no sense; tensors are taken as they are (no host sync)."""
+    """Check α₁ and α₂ and fill in the default; tensors are not checked (it would be a sync)."""
     if not isinstance(alpha, Tensor):
         alpha = float(alpha)
         check_number("alpha", alpha, strict=False)
@@ -189,14 +169,10 @@ def check_alphas(
 
 
 def broadcast(name: str, value: Tensor, shape: torch.Size) -> Tensor:
-    """A tensor spread over the pairs, or an error that names it."""
+    """Broadcast a tensor over the pairs; the error names the argument."""
     try:
         return torch.broadcast_to(value, shape)
     except RuntimeError:
         raise ValueError(
             f"{name} must broadcast over the pairs {tuple(shape)}, got shape {tuple(value.shape)}"
         ) from None
-
-
-def _like(alpha: Alpha, reference: Tensor) -> Alpha:
-    return alpha.to(reference) if isinstance(alpha, Tensor) else alpha

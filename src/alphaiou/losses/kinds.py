@@ -26,7 +26,7 @@ GAP_CEILING = 1e3
 
 @dataclass(frozen=True)
 class Terms:
-    """What the formula ``weight · (1 − S^α₁ + Σᵢ Pᵢ^α₂)`` is made of."""
+    """The terms of the formula ``weight · (1 − S^α₁ + Σᵢ Pᵢ^α₂)``."""
 
     similarity: Float[Tensor, "*batch"]
     penalties: tuple[Float[Tensor, "*batch"], ...] = ()
@@ -126,7 +126,7 @@ def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
 
 
 def check_piou_version(version: int) -> None:
-    """Refuse a version that was never published."""
+    """Reject a version that was never published."""
     if version not in (1, 2):
         raise ValueError(f"version must be 1 or 2, got {version!r}")
 

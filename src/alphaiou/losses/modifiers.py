@@ -1,4 +1,4 @@
-"""Modifiers: what can stand on top of any kind, each a function from terms to terms.
+"""Modifiers, which apply to any kind: each is a function from terms to terms.
 
 Parameters are keyword arguments with defaults; callers set them with ``functools.partial``.
 """
@@ -27,7 +27,7 @@ def inner(terms: Terms, pair: PairGeometry, *, ratio: float = 0.7) -> Terms:
 
 
 def focaler(terms: Terms, pair: PairGeometry, *, lower: float = 0.0, upper: float = 0.95) -> Terms:
-    """Focaler-IoU: ``S → clamp((S − lower)/(upper − lower), 0, 1)``, only that range is learnt."""
+    """Focaler-IoU: ``S → clamp((S − lower)/(upper − lower), 0, 1)``; only that range is trained."""
     if not 0.0 <= lower < upper <= 1.0:
         raise ValueError(f"focaler needs 0 <= lower < upper <= 1, got {lower=}, {upper=}")
     stretched = (terms.similarity - lower) / (upper - lower)
@@ -120,7 +120,7 @@ class Wise(nn.Module):
         # A batch without a single pair that counts leaves the mean where it is.
         step = self.momentum * (count > 0)
         change = step * (total / count.clamp(min=1.0) - self.mean_loss)
-        # In place: a recorded step keeps the address.
+        # In place: a captured step keeps the address.
         self.mean_loss.add_(change.to(self.mean_loss.dtype))
 
     def extra_repr(self) -> str:
@@ -129,7 +129,7 @@ class Wise(nn.Module):
 
 
 def _own(sums: Tensor) -> Tensor:
-    """One process alone has the sum of all of them."""
+    """The sum over the processes of a single one."""
     return sums
 
 
@@ -145,10 +145,10 @@ MODIFIERS: dict[str, Modifier] = {
     "wise": wise,
 }
 
-#: Modifiers that weigh the loss, which is then no longer one minus a similarity.
+#: Modifiers that weight the loss, so that it is no longer one minus a similarity.
 WEIGHING_MODIFIERS = ("focal", "wise", "wise_v2", "wise_v3")
 
-#: Modifiers with a state of their own: a Module makes one, the function has nowhere to keep it.
+#: Modifiers with a state: a module creates and keeps it, a function cannot.
 STATEFUL_MODIFIERS: dict[str, Callable[[], Wise]] = {
     "wise_v2": partial(Wise, 2),
     "wise_v3": partial(Wise, 3),

@@ -1,4 +1,4 @@
-"""The loss as a module, and α that changes during the training."""
+"""The loss as a module, and schedules of α."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class AlphaSchedule:
 
 
 def check_progress(progress: float) -> None:
-    """Refuse a progress outside a training."""
+    """Reject a progress outside [0, 1]."""
     if not 0.0 <= progress <= 1.0:
         raise ValueError(f"progress must lie in [0, 1], got {progress!r}")
 
@@ -69,7 +69,7 @@ def check_progress(progress: float) -> None:
 class AlphaIoULoss(nn.Module):
     """``alpha_iou_loss`` with its arguments kept, an α that may follow a schedule, and state.
 
-    The arguments are those of ``alpha_iou_loss``; ``reduction`` is ``mean`` unless told otherwise.
+    The arguments are those of ``alpha_iou_loss``; ``reduction`` defaults to ``mean``.
     ``modifiers`` also takes ``wise_v2`` and ``wise_v3``, whose running mean is saved with the rest.
     With an ``AlphaSchedule`` as ``alpha``, call ``set_progress`` as training goes on.
 
@@ -135,7 +135,7 @@ class AlphaIoULoss(nn.Module):
         )
 
     def set_progress(self, progress: float) -> None:
-        """Move a scheduled α to where training is, from 0 to 1; a fixed α stays."""
+        """Set a scheduled α to its value at this progress, from 0 to 1; a fixed α stays."""
         check_progress(progress)
         if self.schedule is not None and isinstance(self.alpha, Tensor):
             self.alpha.fill_(self.schedule(progress))
@@ -149,7 +149,7 @@ class AlphaIoULoss(nn.Module):
 
 
 def check_stateless(name: str, loss: object) -> None:
-    """Refuse a loss with a running mean where pairs are tried, and not all of them learn."""
+    """Reject a loss with a running mean for a matching, which tries pairs that are not trained."""
     if isinstance(loss, AlphaIoULoss) and list(loss.stateful.buffers()):
         raise ValueError(
             f"{name}: {loss.stateful[0]} keeps a running mean of the pairs that learn, but a "

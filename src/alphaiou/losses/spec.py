@@ -9,10 +9,10 @@ from functools import partial
 from torch import Tensor
 
 from alphaiou.boxes import BoxFormat, check_choice
-from alphaiou.losses import KINDS, AlphaIoULoss, alpha_iou_loss
-from alphaiou.losses.functional import check_alphas
+from alphaiou.losses.functional import alpha_iou_loss, check_alphas
+from alphaiou.losses.kinds import KINDS
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS
-from alphaiou.losses.module import AlphaSchedule
+from alphaiou.losses.module import AlphaIoULoss, AlphaSchedule
 
 DISPLAY_NAMES = {
     "iou": "IoU",
@@ -27,7 +27,7 @@ DISPLAY_NAMES = {
     "nwd": "NWD",
     "biou": "BIoU",
 }
-#: What each modifier makes of the name of a loss.
+#: How each modifier changes the name of a loss.
 MODIFIED_NAMES = {
     "inner": "Inner-{}",
     "focaler": "Focaler-{}",
@@ -47,7 +47,7 @@ class LossSpec:
         kind: The name of the loss.
         alpha: α₁, the power of the similarity.
         penalty_alpha: α₂, the power of the penalties; α₁ unless given.
-        modifiers: What stands on top of the kind, such as inner, focal or wise_v3.
+        modifiers: Applied on top of the kind, such as inner, focal or wise_v3.
     """
 
     kind: str
@@ -64,7 +64,7 @@ class LossSpec:
         """Read a kind, ``+modifier`` as often as wanted, ``:alpha`` and ``:penalty_alpha``.
 
         Raises:
-            ValueError: It is none of these; the message quotes it and says what is allowed.
+            ValueError: The text cannot be read; the message quotes it and lists what is allowed.
 
         Examples:
             >>> LossSpec.parse("ciou:3:1")
@@ -108,7 +108,7 @@ class LossSpec:
         return self.named_with(f"={self.alpha:g}")
 
     def named_with(self, alpha: str) -> str:
-        """The name of a power of this loss, given what to say of α.
+        """The name of a power of this loss, with a text for α.
 
         Examples:
             >>> LossSpec("diou").named_with(" 1→3")
@@ -143,10 +143,10 @@ class LossSpec:
         )
 
     def function(self, box_format: BoxFormat = "xyxy") -> Callable[[Tensor, Tensor], Tensor]:
-        """The loss as a function of predictions and targets, one value a pair.
+        """The loss as a function of predictions and targets, with one value per pair.
 
         Raises:
-            ValueError: It is none: a modifier keeps a running mean.
+            ValueError: A modifier keeps a running mean, which a function cannot.
         """
         if self.stateful:
             raise ValueError(
@@ -164,12 +164,12 @@ class LossSpec:
 
 
 def check_modifiers(name: str, modifiers: tuple[str, ...]) -> None:
-    """Refuse modifiers that there are none of."""
+    """Reject unknown modifiers."""
     for modifier in modifiers:
         check_choice(name, modifier, (*MODIFIERS, *STATEFUL_MODIFIERS))
 
 
 def _number(value: float) -> str:
-    """A number in as few digits as it takes."""
+    """A number with as few digits as possible."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)

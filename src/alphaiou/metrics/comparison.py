@@ -25,7 +25,7 @@ class ComparisonRow:
 
 
 def relative_improvement(score: float, baseline: float) -> float:
-    """By what part of the baseline a score is above it; NaN for a baseline of 0.
+    """The improvement of a score as a share of the baseline; NaN for a baseline of 0.
 
     Examples:
         >>> f"{relative_improvement(34.46, 32.45):.2%}"

@@ -1,4 +1,4 @@
-"""How well detections lie on the objects: the IoU of each, and counts above thresholds."""
+"""How tightly detections fit the objects: the IoU of each, and counts above thresholds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alphaiou.metrics.voc import judge
 
 #: The thresholds of the paper's figure of IoU distributions.
 HISTOGRAM_THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
-#: From this score on a detection counts as a find.
+#: Detections of at least this score count as confident.
 SURE = 0.25
 
 

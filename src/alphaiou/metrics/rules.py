@@ -17,10 +17,10 @@ IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 
 @dataclass(frozen=True)
 class Rule:
-    """What distinguishes a rule.
+    """How detections are scored.
 
     Attributes:
-        description: The rule in a line.
+        description: The rule in one line.
         precision_at: Where precision is averaged: at 101 recalls, at eleven, or at every one.
         drop_difficult: Whether difficult boxes are taken out of the ground truth, so that finding
             one is a mistake; otherwise they are ignored, whether found or not.
@@ -49,7 +49,7 @@ def find_rule(name: str) -> Rule:
     """The rule of that name.
 
     Raises:
-        ValueError: There is none; the message lists those there are.
+        ValueError: There is no such rule; the message lists the rules.
     """
     for known, rule in RULES.items():
         if known == name:

@@ -27,13 +27,13 @@ _STRICT = (75, 80, 85, 90, 95)
 class Scores:
     """The scores of some detections, as fractions of one.
 
-    A number that nothing defines (a class without targets, no small targets, sizes and average
-    recall by VOC's rules) is NaN, and means leave it out.
+    A score that is not defined (of a class without targets, of small targets where there are
+    none, of sizes and average recall by VOC's rules) is NaN; means leave it out.
 
     Attributes:
         rule: The rule they were scored by.
         classes: The name of each label.
-        iou_thresholds: The IoUs from which a detection found a target.
+        iou_thresholds: The IoUs from which a detection counts as a match.
         class_ap: Average precision of each class at each threshold.
         precision: Best precision of each class at recall .00, .01, ... 1.00 or beyond.
         size_ap: Mean average precision of small, medium and large targets.
@@ -41,10 +41,10 @@ class Scores:
         size_ar: Average recall of small, medium and large targets under the highest limit.
         recall: Recall under the highest limit by the threshold in percent; average recall is the
             mean of these.
-        found: The share of the targets that sure detections find with at least an IoU, by the IoU
-            in percent: 50, 55, ... 90.
+        found: The share of the targets that confident detections match with at least an IoU, by
+            the IoU in percent: 50, 55, ... 90.
         num_images: Images.
-        num_targets: Targets that count, so none that is ignored.
+        num_targets: Targets, without those that are ignored.
         num_detections: Detections.
     """
 
@@ -120,116 +120,6 @@ class Scores:
         )
 
 
-def scores_of_coco(
-    tables: CocoTables,
-    data: ScoringData,
-    rule: RuleName,
-    classes: tuple[str, ...],
-    iou_thresholds: Sequence[float],
-) -> Scores:
-    """The numbers that COCO's tables are averaged to."""
-    precision, recall = (np.where(t < 0, np.nan, t) for t in (tables.precision, tables.recall))
-    whole = precision[:, :, :, 0, -1]
-    sizes = range(1, len(SIZES))
-    return Scores(
-        rule=rule,
-        classes=classes,
-        iou_thresholds=tuple(iou_thresholds),
-        class_ap=whole.mean(axis=1),
-        precision=whole,
-        size_ap={SIZES[i]: defined_mean(precision[:, :, :, i, -1]) for i in sizes},
-        ar={limit: defined_mean(recall[:, :, 0, i]) for i, limit in enumerate(tables.limits)},
-        size_ar={SIZES[i]: defined_mean(recall[:, :, i, -1]) for i in sizes},
-        recall={
-            round(100 * threshold): defined_mean(row)
-            for threshold, row in zip(iou_thresholds, recall[:, :, 0, -1], strict=True)
-        },
-        found=found_shares(data),
-        **_counts(data),
-    )
-
-
-def scores_of_voc(
-    tables: VocTables,
-    data: ScoringData,
-    rule: RuleName,
-    classes: tuple[str, ...],
-    iou_thresholds: Sequence[float],
-) -> Scores:
-    """VOC's numbers; it knows no sizes and no average recall."""
-    return Scores(
-        rule=rule,
-        classes=classes,
-        iou_thresholds=tuple(iou_thresholds),
-        class_ap=tables.ap,
-        precision=tables.precision,
-        size_ap={},
-        ar={},
-        size_ar={},
-        recall={},
-        found=found_shares(data),
-        **_counts(data),
-    )
-
-
-def defined_mean(values: np.ndarray) -> float:
-    """The mean of those that are not NaN; NaN if none is."""
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else float("nan")
-
-
-def _counts(data: ScoringData) -> dict[str, int]:
-    return {
-        "num_images": len(data.image_ids),
-        "num_targets": int((~(data.crowd | data.difficult)).sum()),
-        "num_detections": len(data.scores),
-    }
-
-
-def score(
-    data: ScoringData,
-    classes: Sequence[str],
-    *,
-    rule: RuleName = "coco",
-    max_detections: int | None = None,
-    iou_thresholds: Sequence[float] = IOU_THRESHOLDS,
-    evaluator: Evaluator = "hotcoco",
-) -> Scores:
-    """Score detections that are at hand as arrays.
-
-    Args:
-        data: The detections and the targets.
-        classes: The name of each label.
-        rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
-        max_detections: How many detections of a class count in an image, best first; by default
-            what the rule says.
-        iou_thresholds: The IoUs from which a detection finds a target.
-        evaluator: Who computes COCO's tables; pycocotools is slow, and says the same.
-    """
-    chosen = find_rule(rule)
-    data = chosen.ground_truth(data).in_order()
-    limit = max_detections or chosen.max_detections
-    if chosen.precision_at == "101 recalls":
-        if limit is None:
-            raise ValueError(f"rule={rule!r} needs a limit of detections: set max_detections")
-        coco = coco_tables(
-            data,
-            len(classes),
-            iou_thresholds=iou_thresholds,
-            max_detections=limit,
-            evaluator=evaluator,
-        )
-        return scores_of_coco(coco, data, rule, tuple(classes), iou_thresholds)
-    voc = voc_tables(
-        data,
-        len(classes),
-        iou_thresholds=iou_thresholds,
-        max_detections=limit,
-        eleven_points=chosen.precision_at == "11 recalls",
-    )
-    return scores_of_voc(voc, data, rule, tuple(classes), iou_thresholds)
-
-
 class DetectionScores:
     """Collect predictions and targets batch by batch, then compute their scores.
 
@@ -237,14 +127,14 @@ class DetectionScores:
     batch is copied to the host at once.
 
     Args:
-        num_classes: How many classes there are; or give their names.
+        num_classes: The number of classes; or give their names.
         classes: The name of each label, 0 to ``len(classes) - 1``.
         rule: ``coco``: COCO's rules, difficult boxes ignored. ``paper``: COCO's rules, difficult
             boxes dropped and 300 detections, as in the Alpha-IoU paper. ``voc``, ``voc07``: the
             rules of PASCAL VOC since 2010 and in 2007.
-        max_detections: How many detections of a class count in an image, best first; by default
-            what the rule says: 100 for COCO, 300 for the paper, no limit for VOC.
-        iou_thresholds: The IoUs from which a detection finds a target.
+        max_detections: The most detections of a class per image, best first; by default that of the
+            rule: 100 for COCO, 300 for the paper, no limit for VOC.
+        iou_thresholds: The IoUs from which a detection counts as a match.
 
     Examples:
         >>> scores = DetectionScores(classes=("cat", "dog"))
@@ -342,7 +232,7 @@ class DetectionScores:
 
     @classmethod
     def from_state(cls, state: Mapping[str, np.ndarray]) -> DetectionScores:
-        """The collector that ``state`` was taken of."""
+        """The collector of a ``state``."""
         made = cls(
             classes=state["classes"].tolist(),
             rule=state["rule"].item(),
@@ -357,7 +247,7 @@ class DetectionScores:
         return made
 
     def data(self) -> ScoringData:
-        """All that was added, as arrays."""
+        """All images so far, as arrays."""
         self._parts = [ScoringData.concatenate(self._parts)]
         return self._parts[0]
 
@@ -406,3 +296,114 @@ def _thresholds(values: Sequence[float]) -> tuple[float, ...]:
     if not thresholds or not rising or not 0 < thresholds[0] <= thresholds[-1] <= 1:
         raise ValueError(f"iou_thresholds={thresholds} must rise within (0, 1]")
     return thresholds
+
+
+def score(
+    data: ScoringData,
+    classes: Sequence[str],
+    *,
+    rule: RuleName = "coco",
+    max_detections: int | None = None,
+    iou_thresholds: Sequence[float] = IOU_THRESHOLDS,
+    evaluator: Evaluator = "hotcoco",
+) -> Scores:
+    """Score detections given as arrays.
+
+    Args:
+        data: The detections and the targets.
+        classes: The name of each label.
+        rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
+        max_detections: The most detections of a class per image, best first; by default that of the
+            rule.
+        iou_thresholds: The IoUs from which a detection counts as a match.
+        evaluator: The library that computes COCO's tables; pycocotools is slower, with the same
+            result.
+    """
+    chosen = find_rule(rule)
+    data = chosen.ground_truth(data).in_order()
+    limit = max_detections or chosen.max_detections
+    if chosen.precision_at == "101 recalls":
+        if limit is None:
+            raise ValueError(f"rule={rule!r} needs a limit of detections: set max_detections")
+        coco = coco_tables(
+            data,
+            len(classes),
+            iou_thresholds=iou_thresholds,
+            max_detections=limit,
+            evaluator=evaluator,
+        )
+        return scores_of_coco(coco, data, rule, tuple(classes), iou_thresholds)
+    voc = voc_tables(
+        data,
+        len(classes),
+        iou_thresholds=iou_thresholds,
+        max_detections=limit,
+        eleven_points=chosen.precision_at == "11 recalls",
+    )
+    return scores_of_voc(voc, data, rule, tuple(classes), iou_thresholds)
+
+
+def scores_of_coco(
+    tables: CocoTables,
+    data: ScoringData,
+    rule: RuleName,
+    classes: tuple[str, ...],
+    iou_thresholds: Sequence[float],
+) -> Scores:
+    """The scores by COCO's rules."""
+    precision, recall = (np.where(t < 0, np.nan, t) for t in (tables.precision, tables.recall))
+    whole = precision[:, :, :, 0, -1]
+    sizes = range(1, len(SIZES))
+    return Scores(
+        rule=rule,
+        classes=classes,
+        iou_thresholds=tuple(iou_thresholds),
+        class_ap=whole.mean(axis=1),
+        precision=whole,
+        size_ap={SIZES[i]: defined_mean(precision[:, :, :, i, -1]) for i in sizes},
+        ar={limit: defined_mean(recall[:, :, 0, i]) for i, limit in enumerate(tables.limits)},
+        size_ar={SIZES[i]: defined_mean(recall[:, :, i, -1]) for i in sizes},
+        recall={
+            round(100 * threshold): defined_mean(row)
+            for threshold, row in zip(iou_thresholds, recall[:, :, 0, -1], strict=True)
+        },
+        found=found_shares(data),
+        **_counts(data),
+    )
+
+
+def scores_of_voc(
+    tables: VocTables,
+    data: ScoringData,
+    rule: RuleName,
+    classes: tuple[str, ...],
+    iou_thresholds: Sequence[float],
+) -> Scores:
+    """The scores by VOC's rules, which have no sizes and no average recall."""
+    return Scores(
+        rule=rule,
+        classes=classes,
+        iou_thresholds=tuple(iou_thresholds),
+        class_ap=tables.ap,
+        precision=tables.precision,
+        size_ap={},
+        ar={},
+        size_ar={},
+        recall={},
+        found=found_shares(data),
+        **_counts(data),
+    )
+
+
+def defined_mean(values: np.ndarray) -> float:
+    """The mean of the values that are not NaN; NaN if all are."""
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else float("nan")
+
+
+def _counts(data: ScoringData) -> dict[str, int]:
+    return {
+        "num_images": len(data.image_ids),
+        "num_targets": int((~(data.crowd | data.difficult)).sum()),
+        "num_detections": len(data.scores),
+    }

@@ -30,7 +30,7 @@ from alphaiou.paper.scales import COCO, VOC, Scale
 from alphaiou.study.grid import Grid, Row
 from alphaiou.study.series import FOUND
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import gain_name, is_steady
+from alphaiou.training.recipes import gain_name, is_constant
 
 #: The α of the paper's tables.
 POWER = 3.0
@@ -298,7 +298,7 @@ def row_at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Row
     label = f"{recipe.loss_name}{noise}, gain {gain_name(scaled)}"
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
-    is_published = gain == 1 and is_steady(recipe) and not noise
+    is_published = gain == 1 and is_constant(recipe) and not noise
     return Row(
         label,
         scaled,

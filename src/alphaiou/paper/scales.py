@@ -21,7 +21,7 @@ from alphaiou.training.recipes import (
     voc320_detr,
     voc320_faster_rcnn,
 )
-from alphaiou.training.setup import settle_splits
+from alphaiou.training.setup import resolve_splits
 
 #: Epochs of every quick table of YOLOv5 on photographs; the grid ``length`` has other lengths.
 BUDGET = 60
@@ -178,7 +178,7 @@ def _splits(data: Path) -> DataRecipe:
         return VOC320_DATA  # known, so that tables can be made without the images
     if SHAPES_WORD.fullmatch(str(data)):
         raise DataError(f"{data}: drawn shapes are what --quick takes without data")
-    splits = settle_splits(DataRecipe(str(data), train=AUTO, val=AUTO, test=AUTO))
+    splits = resolve_splits(DataRecipe(str(data), train=AUTO, val=AUTO, test=AUTO))
     if splits.val is None and splits.test is None:
         raise DataError(
             f"{data}: there is no split to score on beside {splits.train!r}; alphaiou data subset "

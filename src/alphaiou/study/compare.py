@@ -13,7 +13,7 @@ from alphaiou.losses.spec import LossSpec
 from alphaiou.study.grid import Grid, Row
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
-from alphaiou.training.setup import settle_splits
+from alphaiou.training.setup import resolve_splits
 
 #: The drawn set that is learnt in a minute, and the share of it to train on.
 DRAWN, DRAWN_SHARE = "shapes-discs-64", 0.5
@@ -128,7 +128,7 @@ def compare_recipes(losses: Sequence[LossSpec], settings: CompareSettings) -> li
 
 def compared_splits(path: str) -> DataRecipe:
     """The splits to train and to score on; without a second split, a share is held out."""
-    data = settle_splits(DataRecipe(path, train=AUTO, val=AUTO), "best")
+    data = resolve_splits(DataRecipe(path, train=AUTO, val=AUTO), "best")
     if data.val is None and "test" in split_names(path):
         return replace(data, val="test")
     return data if data.val else replace(data, hold_out=HELD_OUT)

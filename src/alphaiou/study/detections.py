@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from alphaiou._files import write_file
 from alphaiou._shapes import Float, Int64
 from alphaiou.boxes import pairwise_iou
 from alphaiou.data.dataset import DetectionDataset, Target
@@ -26,7 +27,7 @@ from alphaiou.metrics import DetectionScores, detection_ious
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.metrics.rules import RuleName
 from alphaiou.study.records import DATA_LINKS, RowRuns, RunRecord, run_folder
-from alphaiou.training.checkpoint import write_whole
+from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.setup import run_sets
 
 FINDINGS, EXAMPLES = "findings.json", "examples"
@@ -173,7 +174,7 @@ def _example_from(values: Mapping[str, Any]) -> Example:
 
 
 def _write_json(values: Mapping[str, Any], path: Path) -> None:
-    write_whole((json.dumps(values, indent=1) + "\n").encode(), path)
+    write_file(path, json.dumps(values, indent=1) + "\n")
 
 
 # Running a detector over the images of its run
@@ -206,13 +207,14 @@ def run_detections(folder: Path, device: str = "cpu") -> RunDetections:
         DataError: Its data set is gone.
     """
     trained = load_weights(folder)
-    sets = run_sets(trained.recipe)
+    recipe: Recipe = recipe_from(trained.recipe)
+    sets = run_sets(recipe)
     dataset = sets.test or sets.val
     if dataset is None:
         raise ValueError("a run without val, test or hold_out has no images to detect objects on")
-    cache = build_cache(dataset, trained.recipe.image_size, device=device)
+    cache = build_cache(dataset, recipe.image_size, device=device)
     index = readable(dataset.index, cache)
-    return RunDetections(trained.recipe.rule, index, _detect_all(trained, cache, device))
+    return RunDetections(recipe.rule, index, _detect_all(trained, cache, device))
 
 
 def _detect_all(trained: TrainedDetector, cache: ImageCache, device: str) -> list[Detections]:

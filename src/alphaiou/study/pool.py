@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
+from alphaiou._environment import device_kind
 from alphaiou.errors import AlphaIoUError
 from alphaiou.study.detections import findings_of
 from alphaiou.training.loop import Execution, Report, TrainingFailedError, fit
-from alphaiou.training.processes import device_kind
 from alphaiou.training.recipe import Recipe
 
 DONE, FAILED = "done", "failed"

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alphaiou._files import write_file
 from alphaiou.errors import AlphaIoUError
 from alphaiou.inference.weights import WEIGHTS
 from alphaiou.study.detections import EXAMPLES, FINDINGS
 from alphaiou.study.pool import Ended, Job, do_job, picklable, sent_events
-from alphaiou.training.checkpoint import write_whole
 from alphaiou.training.loop import Execution, Report, TrainingFailedError
 from alphaiou.training.recipe import recipe_hash
 from alphaiou.training.record import RECORD
@@ -122,7 +122,7 @@ class RayPool:
         for name in sorted(outcome, key=lambda name: name == RECORD):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(outcome[name], path)
+            write_file(path, outcome[name])
         return None
 
 

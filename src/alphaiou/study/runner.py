@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from alphaiou._environment import device_kind
+from alphaiou._files import write_file
 from alphaiou.data.formats.layouts import SHAPES_WORD
 from alphaiou.data.problems import DataError
 from alphaiou.study.detections import FINDINGS
 from alphaiou.study.grid import Grid
 from alphaiou.study.pool import Ended, Job, WorkerPool, schedule, share_gpus_in_turn
 from alphaiou.study.records import DATA_LINKS, read_record, record_paths
-from alphaiou.training.checkpoint import write_whole
 from alphaiou.training.loop import Execution, Report
-from alphaiou.training.processes import device_kind
 from alphaiou.training.recipe import Recipe, recipe_hash
 from alphaiou.training.record import RECORD
-from alphaiou.training.setup import settle
+from alphaiou.training.setup import resolve_auto
 
 #: A run whose process is killed is started once more.
 TRIES = 2
@@ -178,7 +178,7 @@ def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]
     runs: dict[str, PlannedRun] = {}
     for grid in grids:
         for row, seeded in grid.recipes():
-            recipe = settle(seeded, device)
+            recipe = resolve_auto(seeded, device)
             name = recipe_hash(recipe)
             label = f"{grid.name}: {row.label}, seed {recipe.seed}"
             run = runs.get(name, PlannedRun(name, label, recipe))
@@ -233,7 +233,7 @@ def link_data(paths: Mapping[str, Path], folder: Path) -> Path:
 def _copy_record(name: str, folder: Path, keep: Path) -> None:
     """Copy the record of a run to a file of its own, as it is committed."""
     keep.mkdir(parents=True, exist_ok=True)
-    write_whole((folder / name / RECORD).read_bytes(), keep / f"{name}.json")
+    write_file(keep / f"{name}.json", (folder / name / RECORD).read_bytes())
 
 
 # How long runs take

@@ -12,7 +12,7 @@ from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
 from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds
 from alphaiou.study.statistics import PairedChange, bootstrap_mean, paired_change
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import at_usual_gain, gain_factor, gain_name
+from alphaiou.training.recipes import at_default_gain, gain_factor, gain_name
 from alphaiou.training.record import loss_parts
 
 Item = TypeVar("Item")
@@ -126,7 +126,7 @@ SWEEPS = (
         "gain",
         "box gain, times the usual",
         gain_factor,
-        at_usual_gain,
+        at_default_gain,
         moving=lambda r: r.final_box_gain is not None,
     ),
     Sweep("noise", "rate of noise", lambda r: r.noise, lambda r: replace(r, noise=0.0)),

@@ -50,8 +50,8 @@ class CachedBatches:
     Args:
         cache: The images.
         recipe: The run.
-        slots: Boxes that a piece of a batch can hold.
-        processes: Who computes a share of each batch.
+        slots: The number of boxes that a piece of a batch can hold.
+        processes: The processes that share each batch.
         device: Where batches are made.
         compile: Whether torch.compile makes the kernels.
     """
@@ -100,7 +100,7 @@ class CachedBatches:
 
 
 class StreamedBatches:
-    """Batches decoded by worker processes as they are needed, for images that fit nowhere.
+    """Batches decoded by worker processes as they are needed, for images that fit in no memory.
 
     The samples have the distribution of ``CachedBatches``, though they are not the same ones: which
     images meet in a mosaic is drawn on the host.
@@ -108,10 +108,10 @@ class StreamedBatches:
     Args:
         dataset: The images.
         recipe: The run.
-        slots: Boxes that a piece of a batch can hold.
-        processes: Who computes a share of each batch.
+        slots: The number of boxes that a piece of a batch can hold.
+        processes: The processes that share each batch.
         device: Where batches are made.
-        workers: Processes that decode; one a core unless given.
+        workers: Processes that decode; one per core by default.
     """
 
     capturable = False

@@ -1,54 +1,28 @@
-"""Checkpoints: tensors in safetensors files that are there whole or not at all."""
+"""The checkpoints of a run: the last one and the one before it, and the lock on its folder."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from torch import Tensor
-
-from alphaiou.errors import AlphaIoUError
+from alphaiou._files import remove_parts
+from alphaiou.inference.weights import Checkpoint, CheckpointError, read_tensors, write_tensors
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
 
 
-class CheckpointError(AlphaIoUError):
-    """A checkpoint cannot be written or read; the message names the file and the remedy."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The state of a run after some epochs.
-
-    Attributes:
-        tensors: Weights, averages, velocities.
-        facts: What else a run must know to go on; JSON.
-    """
-
-    tensors: Mapping[str, Tensor]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> Path:
-    """Write ``last.safetensors``; the one that was there becomes ``previous.safetensors``."""
+    """Write ``last.safetensors``; the file of that name becomes ``previous.safetensors``."""
     last = folder / LAST
-    with _writing(last):
-        spare = _write_spare(_encoded(checkpoint.tensors, checkpoint.facts), last)
-        if last.exists():
-            _replace_link(last, folder / PREVIOUS)
-        spare.replace(last)
-        _sync_folder(folder)
+    write_tensors(checkpoint, last, backup=folder / PREVIOUS)
     return last
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint of a folder; None where there is none."""
+    """The last checkpoint of a folder; None if it has none."""
     last = folder / LAST
     if not last.exists():
         return None
@@ -65,15 +39,16 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path, *, needed: bool = True) -> Iterator[None]:
-    """Refuse to train a run that another process trains; the lock ends with its process."""
-    if not needed or sys.platform == "win32":
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from training the same run; the lock ends with this process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
         yield
         return
-    with _writing(folder / LAST):
-        handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY)
     try:
         _lock(handle, folder)
+        remove_parts(folder)
         yield
     finally:
         os.close(handle)
@@ -90,87 +65,3 @@ def _lock(handle: int, folder: Path) -> None:
         ) from None
     except OSError:  # a file system without locks
         return
-
-
-def write_tensors(tensors: Mapping[str, Tensor], path: Path, facts: Mapping[str, Any]) -> None:
-    """Write a safetensors file, whole or not at all."""
-    write_whole(_encoded(tensors, facts), path)
-
-
-def write_whole(data: bytes, path: Path) -> None:
-    """Write a file so that it is there whole, and on the disk, or not at all.
-
-    Raises:
-        CheckpointError: The disk is full, or the folder cannot be written to.
-    """
-    with _writing(path):
-        _write_spare(data, path).replace(path)
-        _sync_folder(path.parent)
-
-
-def read_tensors(path: Path) -> Checkpoint:
-    """Read a safetensors file; nothing in it is ever executed."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is no whole safetensors file ({error})") from None
-    return Checkpoint(tensors, facts)
-
-
-def _encoded(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> bytes:
-    from safetensors.torch import save
-
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(whole, metadata={"facts": json.dumps(dict(facts))})
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        kept = f"; {path} is as it was" if path.exists() else ""
-        raise CheckpointError(
-            f"{path} could not be written: {error.strerror or error}{kept}. Free some space or "
-            "choose another --out, and run the same command again"
-        ) from error
-
-
-def _write_spare(data: bytes, path: Path) -> Path:
-    """A file beside the path, written and on the disk, to be renamed."""
-    spare = path.with_name(f"{path.name}.part")
-    try:
-        with spare.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        with contextlib.suppress(OSError):
-            spare.unlink(missing_ok=True)
-        raise
-    return spare
-
-
-def _replace_link(source: Path, target: Path) -> None:
-    """Make ``target`` another name of the file: at no moment is either name without one."""
-    spare = target.with_name(f"{target.name}.part")
-    spare.unlink(missing_ok=True)
-    try:
-        os.link(source, spare)
-    except OSError:  # a file system without links: one checkpoint has to do
-        return
-    spare.replace(target)
-
-
-def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

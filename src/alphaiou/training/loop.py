@@ -1,31 +1,32 @@
-"""The loop: epochs of steps, scores, checkpoints, and the record that a run leaves."""
+"""Train a run: epochs of steps, scores, checkpoints, and the record at the end."""
 
 from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from alphaiou._environment import device_kind
 from alphaiou.errors import AlphaIoUError
 from alphaiou.inference.evaluation import evaluate
-from alphaiou.inference.weights import WEIGHTS, save_weights
-from alphaiou.training.checkpoint import (
-    LAST,
+from alphaiou.inference.weights import (
+    WEIGHTS,
     Checkpoint,
     CheckpointError,
-    alone_in,
-    load_checkpoint,
     read_tensors,
-    save_checkpoint,
+    save_weights,
     write_tensors,
 )
-from alphaiou.training.processes import device_kind, launch
+from alphaiou.training.checkpoint import LAST, load_checkpoint, locked, save_checkpoint
+from alphaiou.training.processes import launch
 from alphaiou.training.recipe import Recipe, recipe_hash
 from alphaiou.training.record import finished_record, peak_memory, run_record, write_record
-from alphaiou.training.setup import Execution, Report, Run, Surroundings, prepare, settle
+from alphaiou.training.setup import Execution, Report, Run, RunContext, prepare, resolve_auto
 
 __all__ = ["Execution", "Report", "TrainingFailedError", "fit"]
 
@@ -44,16 +45,16 @@ def fit(
     execution: Execution = Execution(),
     report: Report = Report(),
 ) -> dict[str, Any]:
-    """Train a detector as a recipe says, and leave a record.
+    """Train a detector by a recipe, and write its record.
 
-    Stopped at any moment and called again, it goes on from the last checkpoint to the same
-    result; a finished run is not computed again.
+    A run that was stopped at any moment goes on from its last checkpoint to the same result; a
+    finished run is not computed again.
 
     Args:
-        recipe: The run.
-        folder: Runs are kept under it, each in a folder named by the hash of its recipe.
+        recipe: The recipe of the run.
+        folder: The folder of all runs; each has a folder in it, named by the hash of its recipe.
         execution: Where and how to compute.
-        report: Who is told.
+        report: Callbacks for its progress.
 
     Returns:
         The record, which is also in ``record.json`` of the run's folder.
@@ -63,23 +64,24 @@ def fit(
         DataError: The data cannot be used.
         CheckpointError: A checkpoint cannot be written or read.
     """
-    recipe = settle(recipe, device_kind(execution.device))
+    recipe = resolve_auto(recipe, device_kind(execution.device))
     run_folder = folder / recipe_hash(recipe)
     done = finished_record(run_folder)
     if done is not None:
         report.note(f"{run_folder} is finished already")
         return done
     processes, device = launch(execution.device, execution.devices, execution.nodes)
-    around = Surroundings(execution, report if processes.is_first else Report(), processes, device)
-    with alone_in(run_folder, needed=processes.is_first):
-        run = prepare(recipe, run_folder, around)
+    context = RunContext(execution, report if processes.is_first else Report(), processes, device)
+    with locked(run_folder) if processes.is_first else nullcontext():
+        run = prepare(recipe, run_folder, context)
         if recipe.select == "best-on-test":
             run.notes.append(CHOSEN_ON_TEST)
-            around.report.note(CHOSEN_ON_TEST)
-        first = _resume(run)
-        for epoch in range(first, recipe.epochs):
-            _epoch(run, epoch)
-        return _finish(run)
+            context.report.note(CHOSEN_ON_TEST)
+        with run.step.process_settings():
+            first = _resume(run)
+            for epoch in range(first, recipe.epochs):
+                _epoch(run, epoch)
+            return _finish(run)
 
 
 def _resume(run: Run) -> int:
@@ -87,7 +89,7 @@ def _resume(run: Run) -> int:
     kept = load_checkpoint(run.folder)
     if kept is not None:
         _take_up(run, kept)
-        run.around.report.note(f"going on after epoch {len(run.history)} of {run.recipe.epochs}")
+        run.context.report.note(f"going on after epoch {len(run.history)} of {run.recipe.epochs}")
     run.step.record()
     return len(run.history)
 
@@ -113,8 +115,8 @@ def _epoch(run: Run, epoch: int) -> None:
     step.begin_epoch(epoch)
     for number in range(steps):
         step()
-        run.around.report.stepped(epoch, number + 1, steps)
-    losses = run.around.processes.average(
+        run.context.report.stepped(epoch, number + 1, steps)
+    losses = run.context.processes.average(
         step.totals.losses / steps
     ).tolist()  # waits for the device
     seconds = time.perf_counter() - start
@@ -124,13 +126,13 @@ def _epoch(run: Run, epoch: int) -> None:
         **dict(zip(step.detector.loss_names, losses, strict=True)),
         "seconds": seconds,
         "images_per_second": steps * run.recipe.batch_size / seconds,
-        "memory_bytes": peak_memory(run.around.device),
-        "lost_boxes": int(run.around.processes.total(step.totals.lost_boxes)),
+        "memory_bytes": peak_memory(run.context.device),
+        "lost_boxes": int(run.context.processes.total(step.totals.lost_boxes)),
     }
     if _is_due(run.recipe, epoch):
         _score(run, entry)
     run.history.append(entry)
-    run.around.report.epoch_done(entry)
+    run.context.report.epoch_done(entry)
     _save(run)
 
 
@@ -138,12 +140,12 @@ def _save(run: Run) -> None:
     """Write a checkpoint, unless the last one is recent and no other weights depend on it."""
     done = len(run.history)
     newest = run.best is not None and run.best["epoch"] == done
-    recent = time.monotonic() - run.saved_at < run.around.execution.checkpoint_seconds
-    if run.around.processes.is_first and (not recent or newest or done == run.recipe.epochs):
+    recent = time.monotonic() - run.saved_at < run.context.execution.checkpoint_seconds
+    if run.context.processes.is_first and (not recent or newest or done == run.recipe.epochs):
         facts = {"history": run.history, "best": run.best, "data": run.data_mark()}
         save_checkpoint(Checkpoint(run.step.state(), facts), run.folder)
         run.saved_at = time.monotonic()
-    run.around.processes.wait()
+    run.context.processes.wait()
 
 
 def _is_due(recipe: Recipe, epoch: int) -> bool:
@@ -176,7 +178,8 @@ def _scores(run: Run, name: str) -> dict[str, float]:
         run.caches[name],
         rule=run.recipe.rule,
         precision=run.recipe.precision,
-        processes=run.around.processes,
+        rank=run.context.processes.rank,
+        count=run.context.processes.count,
     )
     return found.as_dict()
 
@@ -187,18 +190,18 @@ def _check_finite(run: Run, epoch: int) -> None:
     if failed < 0:
         return
     place = failed - epoch * run.step.steps_per_epoch
-    share = f"-process-{run.around.processes.rank}" if run.around.processes.count > 1 else ""
+    share = f"-process-{run.context.processes.rank}" if run.context.processes.count > 1 else ""
     path = run.folder / f"failed-step-{failed}{share}.safetensors"
     batches = run.step.batches
     batches.begin_epoch(epoch)
     for number in range(place + 1):
-        pieces = batches.draw(torch.tensor(number, device=run.around.device))
+        pieces = batches.draw(torch.tensor(number, device=run.context.device))
     tensors = {
         f"{number}.{name}": tensor
         for number, piece in enumerate(pieces)
-        for name, tensor in vars(piece).items()
+        for name, tensor in piece.tensors().items()
     }
-    write_tensors(tensors, path, {"epoch": epoch + 1, "step": place + 1})
+    write_tensors(Checkpoint(tensors, {"epoch": epoch + 1, "step": place + 1}), path)
     last = run.folder / LAST
     before = f"; the checkpoint before it is {last}" if last.exists() else ""
     raise TrainingFailedError(
@@ -209,10 +212,10 @@ def _check_finite(run: Run, epoch: int) -> None:
 
 def _keep_weights(run: Run) -> None:
     """The averaged weights alone, for inference."""
-    if run.around.processes.is_first:
+    if run.context.processes.is_first:
         classes = run.sets.train.index.classes
-        save_weights(run.step.average.model, run.recipe, classes, run.folder / WEIGHTS)
-    run.around.processes.wait()
+        save_weights(run.step.average.model, asdict(run.recipe), classes, run.folder / WEIGHTS)
+    run.context.processes.wait()
 
 
 def _finish(run: Run) -> dict[str, Any]:
@@ -227,11 +230,11 @@ def _finish(run: Run) -> dict[str, Any]:
         scored_on=_scored_on(run, scored),
         best=run.best,
         notes=run.notes,
-        device=run.around.device,
+        device=run.context.device,
     )
-    if run.around.processes.is_first:
+    if run.context.processes.is_first:
         write_record(record, run.folder)
-    run.around.processes.wait()
+    run.context.processes.wait()
     return record
 
 

@@ -1,4 +1,4 @@
-"""How weights change: flat parameters, rates by step, SGD and AdamW, the moving average."""
+"""The optimiser: parameters in one tensor, rates of each step, SGD and AdamW, moving average."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from alphaiou._shapes import Bool, Float
 from alphaiou.detectors import Detector
 from alphaiou.training.recipe import Optimisation, Recipe
 
+Number = Float[Tensor, ""]
+Numbers = Float[Tensor, " numbers"]
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
+
+
+# --- parameters in one tensor ---------------------------------------------------------------------
+
 
 class FlatParameters:
-    """The parameters that a model learns as segments of one tensor: weights, norms, biases.
+    """The parameters of a model as segments of one tensor: weights, norms, biases.
 
-    The model goes on as before: each parameter is a view of its segment, four-dimensional ones
-    with their channels last. Parameters that do not learn stay where they are.
+    The model works as before: each parameter is a view of its segment, four-dimensional ones with
+    their channels last. Parameters that are not trained stay where they are.
 
     Args:
-        model: Whose parameters become views.
-        names: Which ones; those that learn unless given.
+        model: The model whose parameters become views.
+        names: Their names; by default those of all that are trained.
 
     Attributes:
         values: All numbers.
@@ -71,15 +78,15 @@ class CastWeights:
     """The weights once more in half precision, cast all at once.
 
     Autocast casts each weight by itself, and each gradient back: more than a hundred small kernels
-    a step. The numbers are the same.
+    per step. The values are the same.
 
     Args:
         parameters: The weights in fp32.
         dtype: The precision of the network; None leaves them as they are.
 
     Attributes:
-        by_name: What the network computes with instead of its own weights.
-        leaves: What gradients are taken for, in the order of the parameters.
+        by_name: The weights that the network computes with in place of its own.
+        leaves: The tensors that gradients are taken for, in the order of the parameters.
     """
 
     def __init__(self, parameters: FlatParameters, dtype: torch.dtype | None) -> None:
@@ -101,8 +108,8 @@ class CastWeights:
     def joined(self, gradients: Sequence[Tensor]) -> Float[Tensor, " numbers"]:
         """The gradients of ``leaves`` as one tensor, in the order of the parameters.
 
-        A copy of each by itself would be two hundred small kernels, and so would be one of all that
-        has two precisions.
+        Copying each by itself would launch two hundred small kernels, and so would one
+        concatenation of two precisions.
         """
         casts = len(self.by_name)
         groups = (gradients[:casts], gradients[casts:])
@@ -139,22 +146,11 @@ def _as_stored(parameter: Tensor) -> Tensor:
     return (parameter if parameter.ndim != 4 else parameter.permute(0, 2, 3, 1)).reshape(-1)
 
 
-def float_buffers(model: nn.Module) -> list[Tensor]:
-    """The buffers that are averaged with the weights: the statistics of batch norms."""
-    # An average of what never moves would only round it: frozen norms, and constants that are not
-    # even saved.
-    frozen = (
-        id(buffer)
-        for module in model.modules()
-        if hasattr(module, "running_mean") and not isinstance(module, _BatchNorm)
-        for buffer in module.buffers(recurse=False)
-    )
-    moving = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()} - set(frozen)
-    return [one for one in model.buffers() if one.is_floating_point() and id(one) in moving]
+# --- rates of each step ---------------------------------------------------------------------------
 
 
 class Rates(NamedTuple):
-    """The numbers of one step; ``box_growth`` is what the box gain has become, times the first."""
+    """The rates of one step; ``box_growth`` is the box gain as a multiple of its first value."""
 
     lr: float
     bias_lr: float
@@ -165,7 +161,7 @@ class Rates(NamedTuple):
 
 
 def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
-    """The numbers of a step, counted from 0 over the whole training.
+    """The rates of a step, counted from 0 over the whole training.
 
     Examples:
         >>> first = rates(0, 180, Recipe())
@@ -188,8 +184,14 @@ def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
     )
 
 
+def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 6"]:
+    """The rates of every step: a captured step looks its own up, with no host synchronisation."""
+    steps = range(steps_per_epoch * recipe.epochs)
+    return torch.tensor([rates(step, steps_per_epoch, recipe) for step in steps])
+
+
 def _share(epoch: int, recipe: Recipe) -> float:
-    """What is left of the learning rate in an epoch, counted from 0."""
+    """The factor of the learning rate in an epoch, counted from 0."""
     how = recipe.optimisation
     if how.schedule == "cosine":
         return cosine(epoch / recipe.epochs, how.final_lr)
@@ -216,16 +218,10 @@ def between(start: float, end: float, share: float) -> float:
     return start + (end - start) * share
 
 
-def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 6"]:
-    """The rates of every step: a captured step looks its own up, without a word from the host."""
-    steps = range(steps_per_epoch * recipe.epochs)
-    return torch.tensor([rates(step, steps_per_epoch, recipe) for step in steps])
+# --- optimisers -----------------------------------------------------------------------------------
 
 
-AnyModel = TypeVar("AnyModel", bound=nn.Module)
-Number = Float[Tensor, ""]
-Numbers = Float[Tensor, " numbers"]
-#: Of AdamW: how much of the two means stays in a step, and what keeps their ratio finite.
+#: β₁, β₂ and ε of AdamW.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
@@ -238,13 +234,13 @@ class StepRates(NamedTuple):
 
 
 class Optimiser:
-    """What changes flat parameters, given a gradient.
+    """Updates flat parameters, given their gradient.
 
     Args:
-        parameters: What is changed.
+        parameters: The parameters to update.
         weight_decay: λ.
         decay_all: Whether norms and biases decay as weights do.
-        lr_scales: The share of the learning rate for each number; all of it unless given.
+        lr_scales: The factor of the learning rate for each number; 1 by default.
     """
 
     def __init__(
@@ -259,11 +255,11 @@ class Optimiser:
         self.decayed = parameters.values.numel() if decay_all else parameters.decayed
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step depends on."""
+        """The tensors that the next step depends on."""
         raise NotImplementedError
 
     def step(self, gradient: Numbers, rates: StepRates, *, keep: Bool[Tensor, ""]) -> None:
-        """Change the parameters; nothing changes where ``keep`` is false."""
+        """Update the parameters; nothing changes where ``keep`` is false."""
         raise NotImplementedError
 
     def _move(self, change: Numbers, rates: StepRates, keep: Bool[Tensor, ""]) -> None:
@@ -280,11 +276,11 @@ class SGD(Optimiser):
     """``g ← g + λw``, ``v ← μv + g``, ``w ← w − ηv``, or Nesterov's ``w ← w − η(g + μv)``.
 
     Args:
-        parameters: What is changed.
+        parameters: The parameters to update.
         weight_decay: λ.
         nesterov: Whether the momentum is Nesterov's.
         decay_all: Whether norms and biases decay as weights do.
-        lr_scales: The share of the learning rate for each number; all of it unless given.
+        lr_scales: The factor of the learning rate for each number; 1 by default.
     """
 
     def __init__(
@@ -301,12 +297,12 @@ class SGD(Optimiser):
         self.velocity = torch.zeros_like(parameters.values)
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step depends on."""
+        """The tensors that the next step depends on."""
         return {"velocity": self.velocity}
 
     @torch.no_grad()
     def step(self, gradient: Numbers, rates: StepRates, *, keep: Bool[Tensor, ""]) -> None:
-        """Change the parameters; nothing changes where ``keep`` is false."""
+        """Update the parameters; nothing changes where ``keep`` is false."""
         decayed = self.parameters.values[: self.decayed]
         gradient[: self.decayed].add_(decayed, alpha=self.weight_decay)
         velocity = self.velocity * rates.momentum + gradient
@@ -334,12 +330,12 @@ class AdamW(Optimiser):
         self.steps = torch.zeros((), dtype=torch.int64, device=parameters.values.device)
 
     def state(self) -> dict[str, Tensor]:
-        """What the next step depends on."""
+        """The tensors that the next step depends on."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     @torch.no_grad()
     def step(self, gradient: Numbers, rates: StepRates, *, keep: Bool[Tensor, ""]) -> None:
-        """Change the parameters; nothing changes where ``keep`` is false."""
+        """Update the parameters; nothing changes where ``keep`` is false."""
         self.steps.add_(keep)
         mean = self.mean.lerp(gradient, 1.0 - BETAS[0])
         square = (self.square * BETAS[1]).addcmul_(gradient, gradient, value=1.0 - BETAS[1])
@@ -363,7 +359,7 @@ def make_optimiser(recipe: Recipe, detector: Detector, parameters: FlatParameter
 
 
 def lr_scales(detector: Detector, parameters: FlatParameters) -> Numbers | None:
-    """The share of the learning rate for each number, or none where it is 1 for all."""
+    """The factor of the learning rate for each number, or none if it is 1 for all."""
     scales = torch.tensor([detector.lr_scale(name) for name in parameters.names])
     if bool((scales == 1.0).all()):
         return None
@@ -374,6 +370,9 @@ def lr_scales(detector: Detector, parameters: FlatParameters) -> Numbers | None:
 def clip(gradient: Numbers, norm: float) -> None:
     """Shorten a gradient that is longer than ``norm`` to about that, as torch does."""
     gradient.mul_((norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
+
+
+# --- moving average -------------------------------------------------------------------------------
 
 
 class MovingAverage(Generic[AnyModel]):
@@ -398,3 +397,17 @@ class MovingAverage(Generic[AnyModel]):
         if mine:
             torch._foreach_mul_(mine, decay)
             torch._foreach_add_(mine, torch._foreach_mul(theirs, share))
+
+
+def float_buffers(model: nn.Module) -> list[Tensor]:
+    """The buffers that are averaged with the weights: the statistics of batch norms."""
+    # An average of what never moves would only round it: frozen norms, and constants that are not
+    # even saved.
+    frozen = (
+        id(buffer)
+        for module in model.modules()
+        if hasattr(module, "running_mean") and not isinstance(module, _BatchNorm)
+        for buffer in module.buffers(recurse=False)
+    )
+    moving = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()} - set(frozen)
+    return [one for one in model.buffers() if one.is_floating_point() and id(one) in moving]

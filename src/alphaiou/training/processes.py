@@ -10,29 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from alphaiou._environment import DeviceError, device_kind
 from alphaiou.detectors import Detector
-from alphaiou.errors import AlphaIoUError
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
-
-
-class LaunchError(AlphaIoUError, ValueError):
-    """The devices or processes asked for are not there; the message says what is."""
-
-
-def device_kind(name: str) -> str:
-    """``cpu`` or ``cuda``: what is asked for, or what there is.
-
-    Raises:
-        LaunchError: A GPU is asked for, and there is none.
-    """
-    there = torch.cuda.is_available()
-    if name == "auto":
-        return "cuda" if there else "cpu"
-    if name == "cuda" and not there:
-        raise LaunchError("device cuda: torch finds no CUDA device here; take cpu")
-    return name
 
 
 def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.device]:
@@ -44,7 +26,7 @@ def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.devi
         nodes: Machines.
 
     Raises:
-        LaunchError: The devices are not there.
+        DeviceError: The devices are not there.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
@@ -64,22 +46,22 @@ def _launch(kind: str, devices: int, nodes: int) -> tuple[Processes, torch.devic
         fabric.launch()
     except (MisconfigurationException, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise LaunchError(f"{devices} devices on {nodes} machines: {reason}") from None
+        raise DeviceError(f"{devices} devices on {nodes} machines: {reason}") from None
     return Processes(fabric), fabric.device
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that speaks, also before the others are joined."""
+    """Whether this is the first process, also before the others are joined."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 class Processes:
-    """The processes of a training; one alone unless a process group is there.
+    """The processes of a training; a single one without a process group.
 
     With several, the mean gradient, the number of positives and the statistics of batch norms are
-    those of the whole batch: the result does not depend on their number but for rounding.
+    those of the whole batch: the result is the same up to rounding.
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
@@ -88,12 +70,12 @@ class Processes:
         self.rank = fabric.global_rank if fabric else 0
 
     def __deepcopy__(self, _: dict[int, Any]) -> Processes:
-        """There is one set of processes, also for a copy of a model that has joined them."""
+        """The same object: a copy of a model belongs to the same processes."""
         return self
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and reports."""
         return self.rank == 0
 
     def average(self, tensor: Tensor) -> Tensor:
@@ -107,7 +89,7 @@ class Processes:
         return tensor
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.fabric is not None and self.count > 1:
             self.fabric.barrier()
 
@@ -115,7 +97,7 @@ class Processes:
         """This process's rows of a batch, piece by piece."""
         each, rest = divmod(batch_size, pieces * self.count)
         if rest:
-            raise LaunchError(
+            raise DeviceError(
                 f"batch_size must be a multiple of {pieces} pieces times {self.count} processes, "
                 f"got {batch_size}"
             )

@@ -1,4 +1,4 @@
-"""A run as data: everything that decides its result, and the hash that names it."""
+"""The recipe of a run: every setting that its result depends on, and the hash that names it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from alphaiou.boxes import check_choice
 from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.detectors.base import Precision
 from alphaiou.detectors.registry import DELTA_LOSSES, DETECTORS, FASTER_RCNN, settings_of
 from alphaiou.losses import KINDS
 from alphaiou.losses.functional import check_alphas
@@ -19,6 +20,40 @@ from alphaiou.losses.module import AlphaSchedule, check_stateless
 from alphaiou.losses.spec import LossSpec, check_modifiers
 from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
+
+__all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
+#: Resolved by the data and the device when a run starts (:func:`training.setup.resolve_auto`).
+AUTO: Literal["auto"] = "auto"
+Selection = Literal["last", "best", "best-on-test"]
+Objectness = Literal["iou", "similarity"]
+Norm = Literal["auto", "frozen", "batch", "group"]
+AnyRecipe = TypeVar("AnyRecipe")
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """Which images are trained on, and which are scored.
+
+    Attributes:
+        path: A data set of any layout, or shapes.
+        train: The split to train on; auto is trainval or train.
+        val: The split to score during training; auto is val, if there is one.
+        test: The split to score at the end; auto is test, if there is one.
+        hold_out: The share of the training images kept for val where there is none.
+        difficult: drop leaves difficult boxes out of training, as the paper does.
+    """
+
+    path: str = "shapes"
+    train: str = "train"
+    val: str | None = None
+    test: str | None = None
+    hold_out: float = 0.0
+    difficult: Literal["drop", "keep"] = "drop"
+
+    def __post_init__(self) -> None:
+        check_choice("data.difficult", self.difficult, ("drop", "keep"))
+        if not 0.0 <= self.hold_out < 1.0:
+            raise ValueError(f"data.hold_out must be from 0 to below 1, got {self.hold_out}")
 
 
 @dataclass(frozen=True)
@@ -127,43 +162,6 @@ _NUMBERS = (
 )
 
 
-__all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
-
-#: What is decided when a run starts, by the data and the device (:mod:`alphaiou.training.setup`).
-AUTO: Literal["auto"] = "auto"
-Precision = Literal["auto", "bf16", "fp16", "fp32"]
-Selection = Literal["last", "best", "best-on-test"]
-Objectness = Literal["iou", "similarity"]
-Norm = Literal["auto", "frozen", "batch", "group"]
-AnyRecipe = TypeVar("AnyRecipe")
-
-
-@dataclass(frozen=True)
-class DataRecipe:
-    """Which images are trained on, and which are scored.
-
-    Attributes:
-        path: A data set of any layout, or shapes.
-        train: The split to train on; auto is trainval or train.
-        val: The split to score during training; auto is val, if there is one.
-        test: The split to score at the end; auto is test, if there is one.
-        hold_out: The share of the training images kept for val where there is none.
-        difficult: drop leaves difficult boxes out of training, as the paper does.
-    """
-
-    path: str = "shapes"
-    train: str = "train"
-    val: str | None = None
-    test: str | None = None
-    hold_out: float = 0.0
-    difficult: Literal["drop", "keep"] = "drop"
-
-    def __post_init__(self) -> None:
-        check_choice("data.difficult", self.difficult, ("drop", "keep"))
-        if not 0.0 <= self.hold_out < 1.0:
-            raise ValueError(f"data.hold_out must be from 0 to below 1, got {self.hold_out}")
-
-
 @dataclass(frozen=True)
 class Recipe:
     """One run. The defaults are the paper's YOLOv5s.
@@ -174,22 +172,22 @@ class Recipe:
         alpha_schedule: α over the training, in place of the one of loss.
         data: What is trained on and scored.
         image_size: The long side of the images, in pixels.
-        batch_size: Images a step, over all processes.
+        batch_size: Images per step, over all processes.
         epochs: Passes over the training images.
         seed: Decides the weights at the start, the order, the augmentation, noise and subset.
-        box_gain: How much the box loss counts; usually 10 in Faster R-CNN (1 for l1 and
+        box_gain: The weight of the box loss; 10 is usual in Faster R-CNN (1 for l1 and
             smooth_l1), 2 in DETR.
-        final_box_gain: How much it counts at the end, where that moves evenly during the training.
-        objectness_gain: How much the objectness loss of YOLOv5 counts.
-        class_gain: How much the class loss of YOLOv5 counts.
+        final_box_gain: Its value at the end, if it moves linearly during the training.
+        objectness_gain: The weight of the objectness loss of YOLOv5.
+        class_gain: The weight of the class loss of YOLOv5.
         objectness: What the objectness of a positive of YOLOv5 learns: iou or similarity.
         rpn_loss: The box loss of the first stage of Faster R-CNN; l1 unless given.
         match_loss: The box loss that DETR matches objects and queries by; giou unless given.
         backbone_weights: Of the ResNet of Faster R-CNN and DETR: none, imagenet, or a file.
         norm: Its norms: frozen or learning batch norms, or group norms; auto is frozen with
             weights, else group.
-        backbone_lr_scale: The share of the learning rate that the backbone of DETR learns with; 0.1
-            with weights, else 1, unless given.
+        backbone_lr_scale: The factor of the learning rate for the backbone of DETR; by default 0.1
+            with weights, else 1.
         dropout: The share of numbers that the transformer of DETR drops in training.
         noise: The rate of noise on the training boxes.
         subset: The share of the training images that is used.
@@ -258,7 +256,7 @@ class Recipe:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Refuse values that do not go together."""
+        """Reject values that do not go together."""
         if self.batch_size % self.optimisation.accumulate:
             raise ValueError(
                 f"batch_size must be a multiple of optimisation.accumulate, got {self.batch_size} "
@@ -280,7 +278,7 @@ class Recipe:
 
     @property
     def loss_name(self) -> str:
-        """The box loss as tables name it, with the course of an α that moves.
+        """The name of the box loss in tables, with the schedule of α.
 
         Examples:
             >>> Recipe(alpha_schedule=AlphaSchedule(1.0, 3.0)).loss_name
@@ -293,7 +291,7 @@ class Recipe:
         return self.loss.named_with(f" {course.start:g}→{course.end:g}{shape}")
 
     def _check_detector(self) -> None:
-        """Refuse what the detector has not."""
+        """Reject settings that the detector does not support."""
         for one in fields(self):
             setting = _SETTING_OF.get(one.name)
             if setting is None or setting in settings_of(self.detector):
@@ -321,12 +319,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "norm": get_args(Norm),
     "rule": tuple(RULES),
 }
-
 _POSITIVE = ("box_gain", "final_box_gain", "objectness_gain", "class_gain", "backbone_lr_scale")
-
 _LEAST = {"image_size": 1, "batch_size": 1, "epochs": 1, "seed": 0, "evaluate_every": 0}
-
-#: Fields that not every detector has, and what ``build_detector`` calls them.
+#: Fields that not every detector has, and their names in ``build_detector``.
 _SETTING_OF = {
     "objectness_gain": "objectness_gain",
     "class_gain": "class_gain",
@@ -367,7 +362,7 @@ def _check_loss(name: str, loss: LossSpec, detector: str) -> None:
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """The name of a run: twelve hexadecimal digits of all in its recipe that is not the default.
+    """The name of a run: twelve hexadecimal digits of the settings that are not the default.
 
     A field that a later version adds leaves the names of earlier runs as they are.
 
@@ -390,7 +385,7 @@ def _changed(part: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
 
 
 def _default(one: Field[Any]) -> Any:  # noqa: ANN401
-    """What a field is unless told; ``MISSING`` where it must be told."""
+    """The default of a field; ``MISSING`` if it has none."""
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 

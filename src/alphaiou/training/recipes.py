@@ -10,7 +10,7 @@ from alphaiou.detectors.registry import DELTA_LOSSES, DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 
-#: Splits as they are found.
+#: Splits resolved by the data set.
 ANY_DATA = DataRecipe(train=AUTO, val=AUTO, test=AUTO)
 
 
@@ -60,9 +60,9 @@ def quick() -> Recipe:
     )
 
 
-#: Images as they are, or mirrored.
+#: Only mirrored.
 MIRRORED = replace(Augmentation.none(), flip=0.5)
-#: The same larger or smaller, and elsewhere.
+#: Also scaled and shifted.
 MOVED = replace(MIRRORED, scale=0.3, translate=0.125)
 
 
@@ -156,7 +156,7 @@ def voc320_detr() -> Recipe:
 
 
 def _from_scratch(recipe: Recipe, *, epochs: int, drops: tuple[int, ...]) -> Recipe:
-    """The recipe without weights for ImageNet: with a longer warm-up, and images that move."""
+    """The recipe without weights for ImageNet: with a longer warm-up, scaling and shifting."""
     return replace(
         recipe,
         data=voc320().data,
@@ -179,11 +179,11 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 }
 
 
-def usual_box_gain(recipe: Recipe) -> float:
-    """How much the box loss counts where nobody changed that, for the detector of a recipe.
+def default_box_gain(recipe: Recipe) -> float:
+    """The default box gain of the detector of a recipe.
 
     Examples:
-        >>> [usual_box_gain(one()) for one in (paper, faster_rcnn, detr)]
+        >>> [default_box_gain(one()) for one in (paper, faster_rcnn, detr)]
         [0.05, 10.0, 2.0]
     """
     if recipe.loss.kind in DELTA_LOSSES:
@@ -192,18 +192,18 @@ def usual_box_gain(recipe: Recipe) -> float:
     return own().box_gain
 
 
-def at_usual_gain(recipe: Recipe) -> Recipe:
-    """A recipe with the box gain that is usual for its detector, from beginning to end."""
-    return replace(recipe, box_gain=usual_box_gain(recipe), final_box_gain=None)
+def at_default_gain(recipe: Recipe) -> Recipe:
+    """A recipe with the default box gain of its detector throughout the training."""
+    return replace(recipe, box_gain=default_box_gain(recipe), final_box_gain=None)
 
 
-def is_steady(recipe: Recipe) -> bool:
-    """Whether neither α nor the box gain moves during the training."""
+def is_constant(recipe: Recipe) -> bool:
+    """Whether α and the box gain stay constant during the training."""
     return recipe.alpha_schedule is None and recipe.final_box_gain is None
 
 
 def without_power(recipe: Recipe) -> Recipe:
-    """A recipe with its loss as that was first published.
+    """A recipe with its loss as first published, α = 1.
 
     Examples:
         >>> str(without_power(replace(paper(), loss=LossSpec("ciou", 3.0, 1.0))).loss)
@@ -214,17 +214,17 @@ def without_power(recipe: Recipe) -> Recipe:
 
 
 def gain_factor(recipe: Recipe) -> float:
-    """The box gain, times the usual one.
+    """The box gain as a multiple of the default one.
 
     Examples:
         >>> gain_factor(replace(detr(), box_gain=1.0))
         0.5
     """
-    return round(recipe.box_gain / usual_box_gain(recipe), 6)
+    return round(recipe.box_gain / default_box_gain(recipe), 6)
 
 
 def gain_name(recipe: Recipe) -> str:
-    """The box gain, times the usual one, as tables name it.
+    """The box gain as a multiple of the default one, as tables name it.
 
     Examples:
         >>> gain_name(paper()), gain_name(replace(paper(), final_box_gain=0.1))
@@ -237,7 +237,7 @@ def gain_name(recipe: Recipe) -> str:
 
 
 def other_factors(recipe: Recipe, usual: Recipe) -> list[str]:
-    """By what a recipe multiplies what counts beside the box loss, as tables name it.
+    """The factors of the other gains and the learning rate, as tables name them.
 
     Examples:
         >>> other_factors(replace(paper(), class_gain=1.0, objectness_gain=4.0), paper())

@@ -1,25 +1,24 @@
-"""The record that a run leaves: what it was, where it ran, what came out."""
+"""The record of a run: its recipe, its scores, every epoch, and where it was computed."""
 
 from __future__ import annotations
 
 import json
 import math
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from alphaiou import __version__
-from alphaiou.training.checkpoint import CheckpointError, write_whole
+from alphaiou._environment import device_name, versions
+from alphaiou._files import write_file
+from alphaiou.inference.weights import CheckpointError
 from alphaiou.training.recipe import Recipe, recipe_hash
 
 RECORD = "record.json"
-#: What an epoch of the history has besides the parts of the loss, which depend on the detector.
+#: The fields of an epoch of the history that are not parts of the loss.
 NO_LOSSES = (
     "epoch",
     "seconds",
@@ -29,7 +28,6 @@ NO_LOSSES = (
     "val",
     "test",
 )
-PACKAGES = ("torch", "torchvision", "transformers", "triton", "lightning", "hotcoco", "numpy")
 
 
 def run_record(
@@ -53,6 +51,7 @@ def run_record(
         "throughput": throughput(history),
         "memory_bytes": peak_memory(device),
         "device": device_name(device),
+        "threads": torch.get_num_threads(),
         "versions": versions(),
         "notes": list(notes),
         "history": list(history),
@@ -60,7 +59,7 @@ def run_record(
 
 
 def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The parts of the loss in an epoch of the history: all that is not of the known others.
+    """The parts of the loss in an epoch of the history, which depend on the detector.
 
     Examples:
         >>> loss_parts({"epoch": 1, "box": 0.5, "class": 0.25, "seconds": 60.0})
@@ -70,7 +69,7 @@ def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def throughput(history: Sequence[Mapping[str, Any]]) -> float:
-    """Images a second over whole epochs, the first one left out if there are others."""
+    """Images per second over whole epochs, without the first one if there are others."""
     counted = history[1:] or history
     seconds = sum(entry["seconds"] for entry in counted)
     images = sum(entry["images_per_second"] * entry["seconds"] for entry in counted)
@@ -78,7 +77,7 @@ def throughput(history: Sequence[Mapping[str, Any]]) -> float:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The most bytes in use so far: of the GPU by torch, else of the host by this process."""
+    """The peak memory in bytes: of the GPU in torch, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
@@ -87,29 +86,11 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def versions() -> dict[str, str]:
-    """The versions that results may depend on."""
-    found = {"alphaiou": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def device_name(device: torch.device) -> str:
-    """The device in words."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
-
-
 def finished_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a run that is finished; None otherwise.
+    """The record of a finished run; None if there is none.
 
     Raises:
-        CheckpointError: There is one that is no record; the message says what to do.
+        CheckpointError: The record is damaged; the message names the remedy.
     """
     path = folder / RECORD
     if not path.exists():
@@ -131,15 +112,14 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 
 def write_record(record: Mapping[str, Any], folder: Path) -> Path:
-    """Write ``record.json``, whole or not at all."""
+    """Write ``record.json``, atomically."""
     path = folder / RECORD
-    text = json.dumps(_plain(record), indent=1, allow_nan=False) + "\n"
-    write_whole(text.encode(), path)
+    write_file(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
     return path
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """JSON knows no NaN: a number that nothing defines is null."""
+    """JSON has no NaN: a number that is not defined is null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

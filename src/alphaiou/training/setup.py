@@ -1,11 +1,11 @@
-"""What a run is made of before its first step: splits, images, batches, the step."""
+"""Prepare a run: resolve ``auto``, open its data sets, build its detector and its step."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,33 +29,135 @@ from alphaiou.data.pipeline.stream import StreamedImages
 from alphaiou.data.problems import MISSING, DataError, Problem, left_out
 from alphaiou.data.subset import subset_index
 from alphaiou.detectors import Detector
-from alphaiou.inference.weights import fresh_detector
+from alphaiou.detectors.registry import detector_from
 from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
 from alphaiou.training.step import StepOptions, TrainingStep
 
+Images = ImageCache | StreamedImages
+#: Decoded images by what decides them: folder, split, files, size, device.
+DecodedSets = dict[tuple[object, ...], DecodedImages]
+#: The kind of problem that leaves an image out because it is listed twice.
+REPEATED = "image-duplicate"
 
-def settle(recipe: Recipe, device: str) -> Recipe:
-    """The recipe without any ``auto``: the precision of the device, the splits that there are.
+
+# --- how a run is computed ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how a run is computed; none of it is part of the result.
+
+    Attributes:
+        device: ``auto``, ``cpu`` or ``cuda``.
+        devices: GPUs, or processes on the CPU; started by torchrun if more than one.
+        nodes: Machines.
+        workers: Processes that decode images.
+        images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
+            decoded whenever they are needed; ``auto`` streams what fits in no memory.
+        missing: The largest share of the images of a split that may be missing or unreadable; a
+            run that lacks more is refused.
+        checkpoint_seconds: The least time between checkpoints, which are written at the end of an
+            epoch: what a run that is killed may have to compute again.
+        step: Compiled, captured; by default both on CUDA, neither elsewhere.
+        decoded: Where the pixels are kept for the next runs of this process that use the same
+            images; ``None`` keeps none.
+    """
+
+    device: str = "auto"
+    devices: int = 1
+    nodes: int = 1
+    workers: int | None = None
+    images: Literal["auto", "memory", "stream"] = "auto"
+    missing: float = MISSING
+    checkpoint_seconds: float = 30.0
+    step: StepOptions | None = None
+    decoded: DecodedSets | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.missing <= 1.0:
+            raise ValueError(f"missing must be from 0 to 1, got {self.missing}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Callbacks for the progress of a run; by default they do nothing."""
+
+    note: Callable[[str], None] = lambda _: None
+    cached: Callable[[int, int], None] = lambda _done, _all: None
+    stepped: Callable[[int, int, int], None] = lambda _epoch, _step, _steps: None
+    epoch_done: Callable[[dict[str, Any]], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """Where and how a run is computed, and who is told of its progress."""
+
+    execution: Execution
+    report: Report
+    processes: Processes
+    device: torch.device
+
+
+@dataclass
+class Run:
+    """The state of a run.
+
+    Attributes:
+        recipe: Its recipe.
+        folder: Its folder.
+        context: Where and how it is computed.
+        sets: Its data sets.
+        caches: Their images: ``train``, and ``val`` and ``test`` if the run has them.
+        step: The state of the training.
+        notes: The images and boxes that were left out or changed, in sentences.
+        history: The losses, speed and scores of every epoch so far.
+        best: The epoch whose weights are kept, unless it is the last.
+        saved_at: When the last checkpoint was written, by the monotonic clock.
+    """
+
+    recipe: Recipe
+    folder: Path
+    context: RunContext
+    sets: RunSets
+    caches: dict[str, Images]
+    step: TrainingStep
+    notes: list[str]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    best: dict[str, Any] | None = None
+    saved_at: float = field(default_factory=time.monotonic)
+
+    def data_mark(self) -> str:
+        """A fingerprint of the images and boxes of the run."""
+        sets = (self.sets.train, self.sets.val, self.sets.test)
+        readable = "+".join(str(len(cache)) for cache in self.caches.values())
+        return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
+
+
+# --- settings that are auto -----------------------------------------------------------------------
+
+
+def resolve_auto(recipe: Recipe, device: str) -> Recipe:
+    """Replace every ``auto`` of a recipe: the precision by the device, the splits by the data set.
 
     Args:
         recipe: The run.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        DataError: The data set has no split that is plainly the one to train on.
+        DataError: The data set has no split that is clearly the one to train on.
 
     Examples:
-        >>> settle(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
+        >>> resolve_auto(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
         'val'
     """
     if recipe.precision == AUTO:
         recipe = replace(recipe, precision="bf16" if device == "cuda" else "fp32")
-    return replace(recipe, data=settle_splits(recipe.data, recipe.select))
+    return replace(recipe, data=resolve_splits(recipe.data, recipe.select))
 
 
-def settle_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
+def resolve_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
     """The splits of a data set by their usual names, where they are ``auto``.
 
     ``trainval`` is taken before ``train``, and ``val`` with the latter only, which it is no part
@@ -96,19 +198,18 @@ def _only(path: str, names: Sequence[str]) -> str:
     )
 
 
-#: The kind of finding that leaves an image out because it is there already.
-REPEATED = "image-duplicate"
+# --- data sets ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RunSets:
-    """What a run trains on and is scored on, and what was done to it.
+    """The data sets of a run, and how they were changed.
 
     Attributes:
         train: The training images.
         val: Scored during training.
         test: Scored at the end.
-        notes: What was left out or changed, in sentences.
+        notes: The images and boxes that were left out or changed, in sentences.
     """
 
     train: DetectionDataset
@@ -121,12 +222,12 @@ def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
     """Open the data sets of a recipe.
 
     Args:
-        recipe: Whose.
+        recipe: The recipe.
         missing: The largest share of the images of a split that may be missing or unreadable.
 
     Raises:
-        DataError: A set is not there, is empty, lacks too many images, or its splits have different
-            classes.
+        DataError: A data set does not exist, is empty, lacks too many images, or its splits have
+            different classes.
     """
     data, notes = recipe.data, []
     train = load_dataset(data.path, data.train).index
@@ -187,16 +288,16 @@ def hold_out(
 def check_whole(
     index: DetectionIndex, usable: int, problems: Sequence[Problem], missing: float
 ) -> None:
-    """Refuse a split that lacks too many of its images: half of an archive trains, and misleads.
+    """Reject a split that lacks too many of its images: half an archive would train, and mislead.
 
     Args:
         index: The split.
         usable: How many of its images can be used.
-        problems: What was found, among it why others cannot.
+        problems: The problems of the split, among them why other images cannot be used.
         missing: The largest share that may be missing or unreadable.
 
     Raises:
-        DataError: More are.
+        DataError: More images are missing.
     """
     lost = [one for one in problems if one.effect == "image left out" and one.kind != REPEATED]
     total = usable + len(lost)
@@ -223,162 +324,70 @@ def _check_classes(train: DetectionIndex, other: DetectionIndex) -> None:
         )
 
 
-Images = ImageCache | StreamedImages
-#: Decoded images by what decides them: folder, split, files, size, device.
-DecodedSets = dict[tuple[object, ...], DecodedImages]
+# --- images, detector and step --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Execution:
-    """Where and how a run is computed; none of it is part of the result.
-
-    Attributes:
-        device: ``auto``, ``cpu`` or ``cuda``.
-        devices: GPUs, or processes on the CPU; started by torchrun if more than one.
-        nodes: Machines.
-        workers: Processes that decode images.
-        images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
-            decoded whenever they are needed; ``auto`` streams what fits in no memory.
-        missing: The largest share of the images of a split that may be missing or unreadable; a
-            run that lacks more is refused.
-        checkpoint_seconds: The least time between checkpoints, which are written at the end of an
-            epoch: what a run that is killed may have to compute again.
-        step: Compiled, captured; by default both on CUDA, neither elsewhere.
-        decoded: Where the pixels are kept for the next runs of this process that use the same
-            images; ``None`` keeps none.
-    """
-
-    device: str = "auto"
-    devices: int = 1
-    nodes: int = 1
-    workers: int | None = None
-    images: Literal["auto", "memory", "stream"] = "auto"
-    missing: float = MISSING
-    checkpoint_seconds: float = 30.0
-    step: StepOptions | None = None
-    decoded: DecodedSets | None = None
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.missing <= 1.0:
-            raise ValueError(f"missing must be from 0 to 1, got {self.missing}")
-
-
-@dataclass(frozen=True)
-class Report:
-    """Who is told what a run does; by default nobody."""
-
-    note: Callable[[str], None] = lambda _: None
-    cached: Callable[[int, int], None] = lambda _done, _all: None
-    stepped: Callable[[int, int, int], None] = lambda _epoch, _step, _steps: None
-    epoch_done: Callable[[dict[str, Any]], None] = lambda _: None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """Where a run is computed, who else computes it, and who is told."""
-
-    execution: Execution
-    report: Report
-    processes: Processes
-    device: torch.device
-
-
-@dataclass
-class Run:
-    """What the functions of a run share.
-
-    Attributes:
-        recipe: What is run.
-        folder: Where it is kept.
-        around: Where and with whom it is computed.
-        sets: Its data sets.
-        caches: Their pixels: ``train``, and ``val`` and ``test`` if there are any.
-        step: The state of the training.
-        notes: What was left out or changed, in sentences.
-        history: What came of every epoch so far.
-        best: The epoch whose weights are kept, unless it is the last.
-        saved_at: When the last checkpoint was written, by the monotonic clock.
-    """
-
-    recipe: Recipe
-    folder: Path
-    around: Surroundings
-    sets: RunSets
-    caches: dict[str, Images]
-    step: TrainingStep
-    notes: list[str]
-    history: list[dict[str, Any]] = field(default_factory=list)
-    best: dict[str, Any] | None = None
-    saved_at: float = field(default_factory=time.monotonic)
-
-    def data_mark(self) -> str:
-        """What changes when the images or boxes of the run do."""
-        sets = (self.sets.train, self.sets.val, self.sets.test)
-        readable = "+".join(str(len(cache)) for cache in self.caches.values())
-        return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
-
-
-def prepare(recipe: Recipe, folder: Path, around: Surroundings) -> Run:
-    """Read the data and build the detector; both depend on the recipe alone."""
-    missing = around.execution.missing
+def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
+    """Open the data and build the detector; both depend on the recipe alone."""
+    missing = context.execution.missing
     sets = run_sets(recipe, missing)
     notes = list(sets.notes)
     for note in notes:
-        around.report.note(note)
+        context.report.note(note)
     caches: dict[str, Images] = {}
     for name in ("train", "val", "test"):
         dataset: DetectionDataset | None = getattr(sets, name)
         if dataset is not None:
-            caches[name] = _images(dataset, recipe.image_size, around)
+            caches[name] = _images(dataset, recipe.image_size, context)
             check_whole(dataset.index, len(caches[name]), caches[name].problems, missing)
             if lost := left_out(caches[name].problems):
                 notes.append(f"{dataset.index.split}: {lost}")
     torch.manual_seed(seed_of("weights", recipe.seed))
-    detector = fresh_detector(recipe, len(sets.train.index.classes))
+    detector = detector_from(asdict(recipe), len(sets.train.index.classes))
     sizes = torch.from_numpy(box_sizes(sets.train.index, recipe.image_size))
     detector.fit_boxes(sizes.float(), seed=recipe.seed)
-    step = _step(recipe, detector.to(around.device), caches["train"], sets.train.index, around)
-    return Run(recipe, folder, around, sets, caches, step, notes)
+    step = _step(recipe, detector.to(context.device), caches["train"], sets.train.index, context)
+    return Run(recipe, folder, context, sets, caches, step, notes)
 
 
-def _images(dataset: DetectionDataset, image_size: int, around: Surroundings) -> Images:
+def _images(dataset: DetectionDataset, image_size: int, context: RunContext) -> Images:
     """The images in memory, or as a stream where they do not fit."""
-    wanted = around.execution.images
+    wanted = context.execution.images
     if wanted != "stream":
         try:
-            return _cache(dataset, image_size, around)
+            return _cache(dataset, image_size, context)
         except TooLargeError as error:
             if wanted == "memory":
                 raise
-            around.report.note(f"{dataset.index.split} is streamed: {error}")
-    return StreamedImages(dataset, image_size, around.execution.workers)
+            context.report.note(f"{dataset.index.split} is streamed: {error}")
+    return StreamedImages(dataset, image_size, context.execution.workers)
 
 
-def _cache(dataset: DetectionDataset, image_size: int, around: Surroundings) -> ImageCache:
-    decoded_sets = {} if around.execution.decoded is None else around.execution.decoded
+def _cache(dataset: DetectionDataset, image_size: int, context: RunContext) -> ImageCache:
+    decoded_sets = {} if context.execution.decoded is None else context.execution.decoded
     index = dataset.index
-    key = (str(index.root), index.split, tuple(index.files), image_size, str(around.device))
+    key = (str(index.root), index.split, tuple(index.files), image_size, str(context.device))
     if key not in decoded_sets:
         decoded_sets[key] = decode_images(
             dataset,
             image_size,
-            device=around.device,
-            workers=around.execution.workers,
-            on_progress=lambda done: around.report.cached(done, len(dataset)),
+            device=context.device,
+            workers=context.execution.workers,
+            on_progress=lambda done: context.report.cached(done, len(dataset)),
         )
     decoded = decoded_sets[key]
     cache = make_cache(index, decoded.rows, decoded.pixels, decoded.images)
     for problem in cache.problems:
-        around.report.note(str(problem))
+        context.report.note(str(problem))
     return cache
 
 
 def _step(
-    recipe: Recipe, detector: Detector, images: Images, index: DetectionIndex, around: Surroundings
+    recipe: Recipe, detector: Detector, images: Images, index: DetectionIndex, context: RunContext
 ) -> TrainingStep:
-    processes, device = around.processes, around.device
+    processes, device = context.processes, context.device
     fast = device.type == "cuda" and processes.count == 1
-    options = around.execution.step or StepOptions(compile=fast, capture=fast)
+    options = context.execution.step or StepOptions(compile=fast, capture=fast)
     processes.join(detector)
     slots = box_slots(index, recipe)
     settings: dict[str, Any] = {"slots": slots, "processes": processes, "device": device}

@@ -1,12 +1,14 @@
-"""One step of training, as the device does it: augment, predict, loss, gradient, update, average.
+"""One training step on the device: augment, predict, loss, gradient, update, average.
 
-Nothing in it waits for the host, and all shapes are fixed, so on CUDA the whole of it is recorded
-once as a CUDA graph and replayed: at 64 images of 320 pixels launching the kernels one by one
-takes longer than running them.
+It has static shapes and no host synchronisation, so that on CUDA the whole step is recorded once
+as a CUDA graph and replayed: at 64 images of 320 pixels, launching the kernels one by one takes
+longer than running them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -16,8 +18,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from alphaiou._shapes import Float, Int
-from alphaiou.batch import Batch
-from alphaiou.detectors import Detector, TargetBatch
+from alphaiou.batch import Batch, Targets
+from alphaiou.detectors import Detector
+from alphaiou.detectors.base import AUTOCAST
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.functional import check_alphas
 from alphaiou.losses.kernels.fused import kernel_of
@@ -33,14 +36,13 @@ from alphaiou.training.optimiser import (
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 
-AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: fp16 gradients are computed at this scale at first, half of it after every overflow.
 FIRST_SCALE = 2.0**12
 WARM_UP_STEPS = 3
 
 
 class Batches(Protocol):
-    """Where the batches of a training come from."""
+    """The source of the batches of a training."""
 
     #: Whether ``draw`` may be recorded in a CUDA graph.
     capturable: bool
@@ -68,7 +70,7 @@ class StepOptions:
 
 
 class Totals(NamedTuple):
-    """What has happened since the epoch began, on the device."""
+    """Sums since the epoch began, on the device."""
 
     losses: Float[Tensor, " parts"]
     lost_boxes: Int[Tensor, ""]
@@ -80,10 +82,10 @@ class TrainingStep:
 
     Args:
         detector: The detector, on its device.
-        batches: Where its batches come from.
+        batches: The source of its batches.
         recipe: The run.
         steps_per_epoch: The number of batches of an epoch.
-        processes: Who else computes a share of each batch.
+        processes: The processes that share each batch.
         options: How to compute.
     """
 
@@ -122,15 +124,26 @@ class TrainingStep:
             compile_parts(detector)
             # Its dozen passes over all numbers become one.
             self.optimiser.step = torch.compile(self.optimiser.step, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
-        # Shapes never change, so it pays that cuDNN tries its algorithms.
-        torch.backends.cudnn.benchmark = device.type == "cuda"
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
         self.part_growth = torch.ones(len(detector.loss_names), device=device)
-        self.capture = options.capture and detector.capturable
+        self.compile, self.capture = options.compile, options.capture and detector.capturable
         self.graph: torch.cuda.CUDAGraph | None = None
 
+    @contextmanager
+    def process_settings(self) -> Iterator[None]:
+        """Settings of torch that the steps are computed under; a run restores them at its end."""
+        cudnn = torch.backends.cudnn
+        with ExitStack() as stack:
+            stack.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
+            # Shapes never change, so it pays that cuDNN tries its algorithms.
+            cudnn.benchmark = self.number.is_cuda
+            if self.compile:
+                # One process may train a detector with many losses, each a version of its own.
+                stack.enter_context(torch._dynamo.config.patch(recompile_limit=64))
+            yield
+
     def begin_epoch(self, epoch: int) -> None:
-        """Be ready for the first step of an epoch, counted from 0."""
+        """Prepare for the first step of an epoch, counted from 0."""
         self.batches.begin_epoch(epoch)
         self.number.fill_(epoch * self.steps_per_epoch)
         self.totals.losses.zero_()
@@ -148,7 +161,7 @@ class TrainingStep:
             self.graph.replay()
 
     def record(self) -> None:
-        """Record the step as a CUDA graph, and leave everything as it was before."""
+        """Record the step as a CUDA graph; the state is as it was before."""
         if not self.capture:
             return
         self.begin_epoch(0)
@@ -190,11 +203,12 @@ class TrainingStep:
 
     def _fill(self, pieces: list[Batch]) -> None:
         for static, piece in zip(self.static or [], pieces, strict=True):
-            for name in ("images", "boxes", "labels", "image_of_box", "valid", "lost"):
-                getattr(static, name).copy_(getattr(piece, name), non_blocking=True)
+            drawn = piece.tensors()
+            for name, tensor in static.tensors().items():
+                tensor.copy_(drawn[name], non_blocking=True)
 
-    def losses(self, images: Tensor, targets: TargetBatch) -> Float[Tensor, " parts"]:
-        """What some images add to the parts of the loss of their batch."""
+    def losses(self, images: Tensor, targets: Targets) -> Float[Tensor, " parts"]:
+        """The contribution of some images to the parts of the loss of their batch."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
         # Casts that outlive the step would go stale in a recorded one.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
@@ -229,8 +243,7 @@ class TrainingStep:
         totals = []
         self.weights.refresh()
         for place, piece in enumerate(pieces):
-            targets = TargetBatch(piece.image_of_box, piece.labels, piece.boxes, piece.valid)
-            parts = self.losses(piece.images, targets)
+            parts = self.losses(piece.images, piece.targets)
             found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
             joined = self.weights.joined(found)
             self.gradient.copy_(joined) if place == 0 else self.gradient.add_(joined)
@@ -251,9 +264,7 @@ class TrainingStep:
 
 
 def compile_parts(detector: Detector) -> None:
-    """Compile a detector's parts; one part's kernels serve all detectors that have the same."""
-    # One process may train a detector with many losses, each a version of its own.
-    torch._dynamo.config.recompile_limit = 64
+    """Compile a detector's parts; detectors with the same part share its kernels."""
     for name in detector.compiled_parts:
         part = detector.get_submodule(name)
         _hold_powers_in_tensors(part, next(detector.parameters()).device)

@@ -31,6 +31,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("json") / "x.json"
 
 
+@pytest.mark.slow
 @given(
     documents,
     st.sampled_from([None, 0, 2]),
@@ -117,6 +118,7 @@ def test_broken_files_are_one_error_with_the_file_and_the_place(path, case, bloc
     assert "byte" in str(error.value)
 
 
+@pytest.mark.slow
 def test_what_is_not_json_to_the_standard_parser_is_not_json_here(path):
     """Over random damage: an error where json.loads has one, unless the damage was passed over."""
     rng = random.Random(0)
@@ -151,6 +153,7 @@ def test_a_value_without_end_is_given_up(path, monkeypatch):
         read(path, {"a"})
 
 
+@pytest.mark.slow
 def test_many_small_arrays_are_given_up_soon(path):
     path.write_bytes(b"{" + b", ".join(b'"k%d": []' % i for i in range(400_000)) + b"}")
     with pytest.raises(DataError, match="more than 100 keys"):

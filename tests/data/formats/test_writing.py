@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from alphaiou.data.formats.files import FolderImages, TarImages
-from alphaiou.data.formats.writing import flat_names, place_images, write_file, writing_folder
+from alphaiou.data.formats.writing import flat_names, place_images, writing_folder
 from alphaiou.data.problems import DataError
 from tests.data.formats.test_files import write_tar
 
@@ -50,14 +50,6 @@ def test_other_content_is_never_replaced(tmp_path):
     with pytest.raises(DataError, match=r"b\.txt: is there already"):
         write()
     assert tree(tmp_path) == {"b.txt": "mine"}
-
-
-def test_a_file_is_whole_or_not_there(tmp_path):
-    write_file(tmp_path / "new/a.txt", "ä")
-    assert (tmp_path / "new/a.txt").read_bytes() == "ä".encode()
-    with pytest.raises(UnicodeEncodeError):
-        write_file(tmp_path / "new/a.txt", "\ud800")
-    assert tree(tmp_path) == {"new/a.txt": "ä"}
 
 
 @pytest.fixture

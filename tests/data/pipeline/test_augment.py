@@ -209,9 +209,9 @@ def test_flip_mirrors_pixels_and_boxes():
     plain = augment(cache, first, sample._replace(flip=torch.zeros(6).bool()), settings, 99)
     mirrored = augment(cache, first, sample._replace(flip=torch.ones(6).bool()), settings, 99)
     assert torch.equal(mirrored.images, plain.images.flip(3))
-    swapped = torch.tensor([SIDE, 0, SIDE, 0]) - plain.boxes[:, [2, 1, 0, 3]]
+    swapped = torch.tensor([SIDE, 0, SIDE, 0]) - plain.targets.boxes[:, [2, 1, 0, 3]]
     swapped = swapped * torch.tensor([1, -1, 1, -1])
-    assert torch.equal(mirrored.boxes[mirrored.valid], swapped[plain.valid])
+    assert torch.equal(mirrored.targets.boxes[mirrored.targets.valid], swapped[plain.targets.valid])
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 255)] * 3), min_size=1, max_size=30), st.data())
@@ -250,11 +250,12 @@ def test_boxes_are_those_of_plain_arithmetic(settings, seed):
     batch = augment(cache, first, sample, settings, 300)
     expected = moved_boxes(cache, first, sample, settings)
     count = len(expected)
-    assert batch.valid.tolist() == [True] * count + [False] * (300 - count)
-    assert batch.image_of_box[:count].tolist() == [image for image, _, _ in expected]
-    assert batch.labels[:count].tolist() == [label for _, label, _ in expected]
-    np.testing.assert_allclose(batch.boxes[:count], [box for *_, box in expected], atol=1e-4)
-    assert not batch.boxes[count:].any()
+    assert batch.targets.valid.tolist() == [True] * count + [False] * (300 - count)
+    assert batch.targets.image_of_box[:count].tolist() == [image for image, _, _ in expected]
+    assert batch.targets.labels[:count].tolist() == [label for _, label, _ in expected]
+    boxes = [box for *_, box in expected]
+    np.testing.assert_allclose(batch.targets.boxes[:count], boxes, atol=1e-4)
+    assert not batch.targets.boxes[count:].any()
     assert int(batch.lost) == 0
 
 
@@ -270,11 +271,11 @@ def test_a_box_stays_with_its_object(seed):
     batch = augment(cache, torch.tensor([0]), sample, settings, 9)
     seen = batch.images[0, 0].numpy() > 127
     near = np.zeros_like(seen)
-    for left, top, right, bottom in batch.boxes[batch.valid].round().int().tolist():
+    for left, top, right, bottom in batch.targets.boxes[batch.targets.valid].round().int().tolist():
         within = seen[top + 1 : bottom - 1, left + 1 : right - 1]
         assert within.all()
         near[max(top - 1, 0) : bottom + 1, max(left - 1, 0) : right + 1] = True
-    assert batch.valid.any()
+    assert batch.targets.valid.any()
     assert not (seen & ~near).any()
 
 
@@ -282,33 +283,33 @@ def test_thin_cut_off_and_small_boxes_are_dropped():
     boxes = [[0, 0, 1.9, 20], [0, 0, 30, 1.4], [10, 10, 12, 12], [0, 0, 32, 32], [28, 4, 32, 12]]
     cache = solid_cache(np.zeros((SIDE, SIDE, 3), dtype=np.uint8), boxes)
     batch = augment(cache, torch.tensor([0]), still(), Augmentation(), 9)
-    assert batch.labels[batch.valid].tolist() == [2, 3, 4]
+    assert batch.targets.labels[batch.targets.valid].tolist() == [2, 3, 4]
     # A shift to the right by 3.7 of its 4 pixels leaves less than a tenth of the last one.
     shifted = still(shift=torch.tensor([[0.5 + 3.7 / SIDE, 0.5]]))
     batch = augment(cache, torch.tensor([0]), shifted, Augmentation(min_side=0.1), 9)
-    assert 4 not in batch.labels[batch.valid].tolist()
+    assert 4 not in batch.targets.labels[batch.targets.valid].tolist()
     thin = solid_cache(np.zeros((64, 64, 3), dtype=np.uint8), [[0, 0, 2.5, 49], [0, 0, 2.5, 51]])
     batch = augment(thin, torch.tensor([0]), still(), Augmentation(), 9)
-    assert batch.labels[batch.valid].tolist() == [0]
+    assert batch.targets.labels[batch.targets.valid].tolist() == [0]
 
 
 def test_images_without_boxes():
     cache = random_cache()
     cache = ImageCache(**{**vars(cache), "counts": torch.zeros_like(cache.counts)})
     batch = augment(cache, torch.arange(4), draw(4, 9), Augmentation(), 10)
-    assert not batch.valid.any()
-    assert batch.boxes.shape == (10, 4)
+    assert not batch.targets.valid.any()
+    assert batch.targets.boxes.shape == (10, 4)
 
 
 def test_boxes_without_a_slot_are_counted():
     cache, settings = random_cache(), Augmentation(**NEVER_DROP)
     sample = draw(6, 9, settings)
     everything = augment(cache, torch.arange(6), sample, settings, 99)
-    total = int(everything.valid.sum())
+    total = int(everything.targets.valid.sum())
     few = augment(cache, torch.arange(6), sample, settings, total - 3)
     assert int(few.lost) == 3
-    assert few.valid.all()
-    assert torch.equal(few.boxes, everything.boxes[: total - 3])
+    assert few.targets.valid.all()
+    assert torch.equal(few.targets.boxes, everything.targets.boxes[: total - 3])
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6), st.data())
@@ -317,13 +318,13 @@ def test_compact_is_boolean_indexing_with_padding(valid, data):
     slots = data.draw(st.integers(1, 20))
     boxes = torch.arange(mask.numel() * 4.0).reshape(*mask.shape, 4) + 1
     labels = torch.arange(mask.numel()).reshape(mask.shape)
-    found = compact(boxes, labels, mask, slots)
+    found, lost = compact(boxes, labels, mask, slots)
     kept = min(int(mask.sum()), slots)
     assert torch.equal(found.boxes[:kept], boxes[mask][:kept])
     assert torch.equal(found.labels[:kept], labels[mask][:kept])
     assert torch.equal(found.image_of_box[:kept], mask.nonzero()[:kept, 0])
     assert found.valid.sum() == kept == found.valid[:kept].sum()
-    assert int(found.lost) == int(mask.sum()) - kept
+    assert int(lost) == int(mask.sum()) - kept
 
 
 # --- random numbers ----------------------------------------------------------------------------
@@ -362,8 +363,8 @@ def test_a_seed_decides_everything():
     def batch(seed):
         return augment(cache, torch.arange(5), draw(5, 9, seed=seed), Augmentation(), 60)
 
-    for name, value in vars(batch(1)).items():
-        assert torch.equal(value, getattr(batch(1), name))
+    for name, value in batch(1).tensors().items():
+        assert torch.equal(value, batch(1).tensors()[name])
     assert not torch.equal(batch(1).images, batch(2).images)
 
 
@@ -374,8 +375,8 @@ def test_four_images_in_a_row_are_the_same_as_the_whole_cache():
     part = cache.gather(rows, "cpu")
     whole = augment(cache, first, sample, settings, 60)
     streamed = augment(part, *in_order(sample), settings, 60)
-    for name, value in vars(whole).items():
-        assert torch.equal(value, getattr(streamed, name)), name
+    for name, value in whole.tensors().items():
+        assert torch.equal(value, streamed.tensors()[name]), name
 
 
 @pytest.mark.parametrize(
@@ -393,6 +394,7 @@ def test_wrong_settings_say_what_is_allowed(wrong, message):
         Augmentation(**wrong)
 
 
+@pytest.mark.slow
 def test_compiles_into_one_graph():
     """Sampling and augmentation have no break, no sync, and no shape from the data."""
     cache, settings = random_cache(side=16), Augmentation()
@@ -405,5 +407,5 @@ def test_compiles_into_one_graph():
     expected = step(torch.tensor([1, 2]))
     torch.manual_seed(0)
     found = compiled(torch.tensor([1, 2]))
-    for name, value in vars(expected).items():
-        assert torch.equal(value, getattr(found, name)), name
+    for name, value in expected.tensors().items():
+        assert torch.equal(value, found.tensors()[name]), name

@@ -5,9 +5,10 @@ from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
 
 from alphaiou import AlphaIoULoss
 from alphaiou.boxes import convert_boxes
+from alphaiou.detectors.base import DEVIATION, MEAN
 from alphaiou.detectors.detr.backbone import prepare_backbone
 from alphaiou.detectors.detr.loss import DETRLoss
-from alphaiou.detectors.detr.network import DETR, DEVIATION, MEAN, DETRNetwork, set_first_weights
+from alphaiou.detectors.detr.network import DETR, DETRNetwork, set_first_weights
 
 CLASSES, QUERIES = 4, 12
 SIZE = (70, 96)

@@ -8,8 +8,9 @@ from scipy.optimize import linear_sum_assignment
 from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
+from alphaiou.batch import Targets
 from alphaiou.boxes import convert_boxes
-from alphaiou.detectors.base import TargetBatch, batch_targets
+from alphaiou.detectors.base import batch_targets
 from alphaiou.detectors.detr.loss import DETRLoss
 from alphaiou.detectors.detr.targets import targets_by_image
 from tests import oracle
@@ -38,7 +39,7 @@ def giou(**options):
 
 
 def total(loss, logits, boxes, targets):
-    if not isinstance(targets, TargetBatch):
+    if not isinstance(targets, Targets):
         targets = batch_targets(targets)
     return loss(logits, boxes, targets, scale(logits.shape[1]))
 
@@ -189,8 +190,8 @@ def test_slots_without_a_box_do_not_matter():
         spare = batch_targets(targets, slots=10)
         spare = spare._replace(boxes=spare.boxes.where(spare.valid[:, None], junk))
         spare = spare._replace(labels=spare.labels.where(spare.valid, 999))
-        spare = spare._replace(images=spare.images.where(spare.valid, -7))
-        got = total(giou(), logits, boxes, TargetBatch(*(part[mixed] for part in spare)))
+        spare = spare._replace(image_of_box=spare.image_of_box.where(spare.valid, -7))
+        got = total(giou(), logits, boxes, Targets(*(part[mixed] for part in spare)))
         grads = torch.autograd.grad(sum(got.values()), (logits, boxes))
         assert all(grad.isfinite().all() for grad in grads)
         for name, part in expected.items():
@@ -290,6 +291,7 @@ def test_processes_count_alike():
     assert (2 * after["box"]).item() == pytest.approx(before["box"].item())
 
 
+@pytest.mark.slow
 def test_is_one_graph():
     logits, boxes, targets = example((2, 3), dtype=torch.float32)
     targets, loss = batch_targets(targets, slots=9), DETRLoss(AlphaIoULoss("ciou"))
@@ -302,8 +304,8 @@ def test_is_one_graph():
 
 
 def test_targets_sorted_by_image():
-    targets = TargetBatch(
-        images=torch.tensor([1, 0, 1, 9, 1]),
+    targets = Targets(
+        image_of_box=torch.tensor([1, 0, 1, 9, 1]),
         labels=torch.tensor([5, 6, 7, 8, 9]),
         boxes=torch.arange(20.0).view(5, 4),
         valid=torch.tensor([True, True, True, False, True]),

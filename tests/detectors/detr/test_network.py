@@ -6,9 +6,10 @@ from torch._subclasses import FakeTensorMode
 from transformers import DetrImageProcessor
 
 from alphaiou import AlphaIoULoss
+from alphaiou.batch import Targets
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.shapes.dataset import shapes_index
-from alphaiou.detectors.base import TargetBatch, batch_targets
+from alphaiou.detectors.base import batch_targets
 from alphaiou.detectors.detr.backbone import prepare_backbone
 from alphaiou.detectors.detr.loss import DETRLoss
 from alphaiou.detectors.detr.network import DETR, DETRNetwork
@@ -195,6 +196,7 @@ def test_mixed_precision_trains(norm):
         assert loss.item() == pytest.approx(exact[name].item(), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_training_step_is_one_graph():
     """Forward and backward: the parts that are compiled, and both together."""
     detector = small_detector(norm="batch", dropout=0.1)
@@ -216,6 +218,7 @@ def test_the_training_step_is_one_graph():
     ]
 
 
+@pytest.mark.slow
 def test_no_shape_depends_on_the_data():
     """Tensors without data cannot say how many or whether: any such question would raise."""
     detector = small_detector(norm="batch", dropout=0.1)
@@ -223,13 +226,14 @@ def test_no_shape_depends_on_the_data():
     slots = batch_targets(batch((3, 4))[1], slots=20)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fake = mode.from_tensor(images)
-        targets = TargetBatch(*map(mode.from_tensor, slots))
+        targets = Targets(*map(mode.from_tensor, slots))
         total = sum(detector(fake, targets).values())
         assert total.shape == ()
         total.backward()
 
 
-def test_four_images_are_learnt_by_heart():
+@pytest.mark.slow
+def test_overfits_four_images():
     torch.manual_seed(0)
     index = shapes_index("train", size=64, length=4, level="plain")
     data = DetectionDataset(index)

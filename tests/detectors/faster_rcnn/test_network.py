@@ -12,8 +12,9 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHe
 from torchvision.ops import generalized_box_iou_loss
 
 from alphaiou import AlphaIoULoss
+from alphaiou.batch import Targets
 from alphaiou.data.shapes.dataset import shapes_dataset
-from alphaiou.detectors import PostProcess, TargetBatch, batch_targets
+from alphaiou.detectors import PostProcess, batch_targets
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
 from alphaiou.metrics import DetectionScores
 
@@ -65,6 +66,7 @@ def shifted(targets):
     return [one | {"labels": one["labels"] + 1} for one in targets]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "dtype"),
     [((3, 7), torch.float64), ((1, 0), torch.float32), ((40, 2), torch.float32)],
@@ -142,6 +144,7 @@ def test_detections_are_torchvisions():
         assert torch.equal(got["labels"] + 1, expected["labels"])
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_weights_are_those_of_torchvisions_r50():
     torch.manual_seed(0)
@@ -212,6 +215,7 @@ UNUSUAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box_loss", ["l1", AlphaIoULoss("ciou", 3.0), AlphaIoULoss("iou", 0.0)])
 def test_losses_and_gradients_are_finite(box_loss):
     torch.manual_seed(0)
@@ -240,6 +244,7 @@ def test_mixed_precision_trains():
         assert model.eval()(torch.rand(1, 3, 64, 64))[0]["boxes"].isfinite().all()
 
 
+@pytest.mark.slow
 def test_training_is_one_graph():
     """Nothing in it depends on what the tensors hold: no host sync, one recording for all."""
     torch.manual_seed(0)
@@ -255,12 +260,13 @@ def test_training_is_one_graph():
     torch.testing.assert_close(results[0], results[1])
 
 
+@pytest.mark.slow
 def test_training_needs_no_values():
     """Forward and backward of tensors that have a shape and nothing else."""
     with FakeTensorMode():
         model = tiny(AlphaIoULoss("giou"))
         numbers = torch.empty(20, dtype=torch.int64)
-        targets = TargetBatch(numbers, numbers, torch.empty(20, 4), torch.empty(20).bool())
+        targets = Targets(numbers, numbers, torch.empty(20, 4), torch.empty(20).bool())
         losses = model(torch.empty(2, 3, 64, 64, dtype=torch.uint8), targets)
         sum(losses.values()).backward()
         assert all(parameter.grad.shape == parameter.shape for parameter in model.parameters())
@@ -290,7 +296,8 @@ def test_as_many_regions_train_as_asked_for():
     assert positives[1] == 16  # a quarter, however many there are
 
 
-def test_four_images_are_learnt_by_heart():
+@pytest.mark.slow
+def test_overfits_four_images():
     torch.manual_seed(0)
     dataset = shapes_dataset("train", size=64, length=60, level="plain")
     pairs = (dataset[position] for position in range(60))

@@ -9,7 +9,7 @@ from torchvision.models.detection._utils import BalancedPositiveNegativeSampler,
 from torchvision.ops import MultiScaleRoIAlign, box_iou, generalized_box_iou_loss
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
-from alphaiou.detectors import TargetBatch
+from alphaiou.batch import Targets
 from alphaiou.detectors.faster_rcnn.boxes import (
     ROI_WEIGHTS,
     RPN_WEIGHTS,
@@ -143,7 +143,7 @@ def test_boxes_of_each_image_have_slots_of_their_own():
     labels = torch.randint(9, (9,), generator=generator)
     boxes[~valid] = math.nan
     boxes[4, 2] = boxes[4, 0]  # flat: left out
-    truth = pad_targets(TargetBatch(images, labels, boxes, valid), images=4, most=2)
+    truth = pad_targets(Targets(images, labels, boxes, valid), images=4, most=2)
     kept = [[0, 1], [], [5, 6], [8]]
     for image, rows in enumerate(kept):
         assert truth.valid[image].tolist() == [place < len(rows) for place in range(2)]

@@ -9,6 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from alphaiou.detectors.ops.assignment import _assign, assign
 from tests.detectors.ops.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
+pytestmark = pytest.mark.gpu
+
 
 def random_costs(problems, rows, columns, seed=0):
     generator = torch.Generator().manual_seed(seed)
@@ -129,6 +131,7 @@ def test_is_an_operator_that_can_be_compiled():
     assert compiled(cost, counts).equal(assign(cost, counts))
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_in_the_interpreter():
     check_in_the_interpreter(__file__, "kernel", len(COSTS) + 6)

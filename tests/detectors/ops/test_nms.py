@@ -7,6 +7,8 @@ from torchvision.ops import batched_nms
 from alphaiou.detectors.ops.nms import keep_best
 from tests.detectors.ops.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
+pytestmark = pytest.mark.gpu
+
 
 def candidates(problems, count, *, seed=0, groups=3, grid=None):
     """Boxes that overlap a lot; on a grid of whole pixels, IoUs tie with the threshold."""
@@ -78,6 +80,7 @@ def test_can_be_compiled():
     assert compiled(*problem, 0.5).equal(keep_best(*problem, 0.5))
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_the_kernel_in_the_interpreter():
     check_in_the_interpreter(__file__, "kernel or numbers", len(CASES) + 1)

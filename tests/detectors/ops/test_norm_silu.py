@@ -11,6 +11,8 @@ from alphaiou.detectors.ops.norm_silu import norm_silu
 from alphaiou.detectors.yolov5.network import C3, Conv, fold_batch_norm
 from tests.detectors.ops.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
+pytestmark = pytest.mark.gpu
+
 SHAPES = [(2, 8, 5, 7), (3, 80, 9, 11), (1, 33, 25, 31), (2, 1, 3, 3), (2, 16, 1, 1), (9, 3, 29, 1)]
 
 #: Zeros are read past the last row, which a norm may make very small; a device says nothing.
@@ -238,6 +240,7 @@ def test_the_layout(processors):
             assert parts * blocks == 256
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_kernels_in_the_interpreter():
     check_in_the_interpreter(__file__, "the_kernel", 29)

@@ -7,6 +7,8 @@ from torchvision.ops import roi_align
 from alphaiou.detectors.ops.pooling import POINTS, POOLED, pool_cells
 from tests.detectors.ops.kernels import DEVICE, check_in_the_interpreter, in_the_interpreter, kernel
 
+pytestmark = pytest.mark.gpu
+
 
 def problem(regions, channels, rows, columns, *, seed=0):
     """Features of two images, and regions in them, some past the border, some of no size."""
@@ -83,6 +85,7 @@ def test_the_operators_are_sound():
     torch.library.opcheck(operator, (features.requires_grad_(), places))
 
 
+@pytest.mark.slow
 @in_the_interpreter
 def test_kernels_in_the_interpreter():
     check_in_the_interpreter(__file__, "the_kernel", 8)

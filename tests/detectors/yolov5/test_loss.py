@@ -8,12 +8,12 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.functional import pad
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
+from alphaiou.batch import Targets
 from alphaiou.boxes import box_iou
-from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.loss import YOLOv5Loss
 from alphaiou.detectors.yolov5.network import ANCHORS, STRIDES
 from alphaiou.losses import Wise
-from alphaiou.losses.pair_loss import pair_by_pair
+from alphaiou.losses.pair_loss import PairLoss
 from alphaiou.losses.spec import LossSpec
 from tests.detectors import oracle
 from tests.detectors.yolov5.test_targets import as_tuples, random_targets
@@ -79,7 +79,7 @@ def test_one_class_has_no_class_loss():
 def test_gradient_is_that_of_finite_differences():
     outputs, targets = example(3, size=(32, 32), batch=1)
     boxes = targets.boxes.clamp(0, 32)
-    targets = targets._replace(images=torch.zeros_like(targets.images), boxes=boxes)
+    targets = targets._replace(image_of_box=torch.zeros_like(targets.image_of_box), boxes=boxes)
     # The quality of a box is held constant as an aim: without it the value is differentiable.
     loss = YOLOv5Loss(CLASSES, AlphaIoULoss("diou", 2.0))
     loss._quality = lambda pred, target, losses: torch.full_like(losses, 0.6)
@@ -129,7 +129,7 @@ def running_mean(loss):
 
 def test_a_running_mean_is_of_the_pairs_alone():
     wise = Wise(momentum=0.25)
-    loss = pair_by_pair(AlphaIoULoss("diou", modifiers=(wise,)), box_format="cxcywh")
+    loss = PairLoss(AlphaIoULoss("diou", modifiers=(wise,)), box_format="cxcywh")
     pred, target = generic_pairs(12, seed=4)
     valid = torch.arange(12) % 3 == 0
     loss(pred, target, valid)
@@ -145,8 +145,8 @@ def test_more_slots_move_the_running_mean_no_further():
     means = []
     for slots in (targets.valid.sum(), 100, 300):
         spare = (0, int(slots - targets.valid.sum()))
-        kept = TargetBatch(*(part[targets.valid] for part in targets))
-        wide = TargetBatch(
+        kept = Targets(*(part[targets.valid] for part in targets))
+        wide = Targets(
             *(pad(part, (*(0, 0) * (part.ndim - 1), *spare)) for part in kept[:3]),
             valid=torch.arange(int(slots)) < len(kept.labels),
         )
@@ -157,6 +157,7 @@ def test_more_slots_move_the_running_mean_no_further():
     assert means[0] < 1
 
 
+@pytest.mark.slow
 def test_with_modifiers_it_is_one_graph_that_keeps_its_addresses():
     torch._dynamo.reset()
     outputs, targets = example(12)
@@ -227,9 +228,9 @@ def test_a_scheduled_alpha_is_the_callers():
 
 def test_two_boxes_in_one_place_give_the_better_quality():
     outputs, targets = example(1)
-    twice = TargetBatch(*(part[:1].repeat(2, *[1] * (part.ndim - 1)) for part in targets))
+    twice = Targets(*(part[:1].repeat(2, *[1] * (part.ndim - 1)) for part in targets))
     twice.boxes[0] += 0.4
-    swapped = TargetBatch(*(part.flip(0) for part in twice))
+    swapped = Targets(*(part.flip(0) for part in twice))
     loss = YOLOv5Loss(CLASSES, AlphaIoULoss())
     one, other = (
         loss(outputs, some, ANCHOR_SIZES, STRIDES)["objectness"] for some in (twice, swapped)
@@ -237,6 +238,7 @@ def test_two_boxes_in_one_place_give_the_better_quality():
     assert one == other
 
 
+@pytest.mark.slow
 def test_is_one_graph():
     outputs, targets = example(10)
     loss = YOLOv5Loss(CLASSES, AlphaIoULoss("ciou"))
@@ -252,6 +254,7 @@ def test_is_one_graph():
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_serves_for_any_gains():
     outputs, targets = example(12)
     compiler = CompileCounter()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from alphaiou.detectors.base import TargetBatch
+from alphaiou.batch import Targets
 from alphaiou.detectors.yolov5.network import ANCHORS, STRIDES
 from alphaiou.detectors.yolov5.targets import assign
 from tests.detectors import oracle
@@ -26,8 +26,8 @@ def random_targets(count, generator, size=(512, 768), spare=3):
         )
     boxes = torch.cat([centres - sides / 2, centres + sides / 2], dim=1)
     boxes = torch.cat([boxes, torch.full((spare, 4), float("nan"), dtype=torch.float64)])
-    return TargetBatch(
-        images=torch.randint(BATCH, (count + spare,), generator=generator),
+    return Targets(
+        image_of_box=torch.randint(BATCH, (count + spare,), generator=generator),
         labels=torch.randint(5, (count + spare,), generator=generator),
         boxes=boxes,
         valid=torch.arange(count + spare) < count,
@@ -77,8 +77,8 @@ def test_is_that_of_a_loop(layer, count):
 
 def test_by_hand():
     """A box of 20 × 24 pixels about (44, 66) on stride 8: cell (5, 8), right and up."""
-    targets = TargetBatch(
-        images=torch.tensor([1]),
+    targets = Targets(
+        image_of_box=torch.tensor([1]),
         labels=torch.tensor([4]),
         boxes=torch.tensor([[36.0, 53.0, 56.0, 77.0]]),
         valid=torch.tensor([True]),
@@ -93,8 +93,8 @@ def test_by_hand():
 
 def test_a_box_four_times_the_anchor_does_not_match():
     def matches(width):
-        targets = TargetBatch(
-            images=torch.tensor([0]),
+        targets = Targets(
+            image_of_box=torch.tensor([0]),
             labels=torch.tensor([0]),
             boxes=torch.tensor([[100.0, 100.0, 100.0 + width, 113.0]]),
             valid=torch.tensor([True]),

@@ -13,6 +13,7 @@ from tests.strategies import generic_pairs
 skip_without_kernel()
 if kernel_device() != "cuda":
     pytest.skip("needs a CUDA device, not Triton's interpreter", allow_module_level=True)
+pytestmark = pytest.mark.gpu
 
 # One program, several, and a gradient large enough for a kernel of its own.
 COUNTS = (100, 10_000, 300_000)

@@ -12,6 +12,7 @@ from tests.losses.kernels.cases import skip_without_kernel
 from tests.strategies import generic_pairs
 
 skip_without_kernel()
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from tests.losses.kernels.cases import ALPHAS, DTYPES, loss_and_gradient, ours, 
 from tests.strategies import FORMATS, adversarial_pairs, encode
 
 skip_without_kernel()
+pytestmark = pytest.mark.gpu
 
 
 @cache

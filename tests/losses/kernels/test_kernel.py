@@ -21,6 +21,7 @@ from tests.losses.kernels.cases import (
 from tests.strategies import FORMATS, encode, generic_pairs
 
 skip_without_kernel()
+pytestmark = pytest.mark.gpu
 
 # An orthogonal array: over these nine every two settings of reduction, α, format and dtype meet.
 SETTINGS = [

@@ -60,7 +60,7 @@ class DataCheck:
     workers: Annotated[
         int | None,
         tyro.conf.DisallowNone,
-        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: one a core)"),
+        tyro.conf.arg(metavar="INT", help_behavior_hint="(default: one per core)"),
     ] = None
     """Threads that open images."""
 

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from alphaiou.cli.data.opening import AllSplits, NewFolder, NewImages, SetPath
+from alphaiou.cli.data.opening import AllSplits, NewImages, SetPath
+from alphaiou.cli.options import NewFolder
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from alphaiou.cli.data.opening import NewFolder, NewImages, NewLayout, SetPath
+from alphaiou.cli.data.opening import NewImages, NewLayout, SetPath
+from alphaiou.cli.options import NewFolder
 
 if TYPE_CHECKING:
     from rich.table import Table

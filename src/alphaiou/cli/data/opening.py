@@ -1,4 +1,4 @@
-"""What the commands over data sets share: options, opening splits, saying what was done."""
+"""What the commands on data sets share: options, opening splits, reporting what was done."""
 
 from __future__ import annotations
 
@@ -47,9 +47,6 @@ NewImages = Annotated[
     ),
 ]
 
-#: Where a new set goes.
-NewFolder = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Folder to write to.")]
-
 
 def open_splits(path: str, names: Sequence[str], console: Console) -> list[DetectionIndex]:
     """Read splits of a data set, all of them if none is named, and say what was found."""
@@ -62,20 +59,6 @@ def open_splits(path: str, names: Sequence[str], console: Console) -> list[Detec
         if left_out(index.problems):  # how many and why is in the log
             console.print(f"alphaiou data check {path} lists what was left out", soft_wrap=True)
     return splits
-
-
-def make_folder(out: Path) -> None:
-    """Make the folder that a command writes to, before it does the work.
-
-    Raises:
-        UsageError: It cannot be made.
-    """
-    from alphaiou.cli import UsageError
-
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {out}: the folder cannot be made: {error.strerror}") from None
 
 
 def layout_to_write(

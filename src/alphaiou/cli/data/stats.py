@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from alphaiou.cli.data.opening import AllSplits, NewFolder, SetPath
+from alphaiou.cli.data.opening import AllSplits, SetPath
+from alphaiou.cli.options import NewFolder
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,9 +40,10 @@ def run_data_stats(command: DataStats) -> int:
     """Print the tables, and write the pictures and the numbers."""
     from rich.console import Console
 
-    from alphaiou.cli.data.opening import make_folder, open_splits
+    from alphaiou._files import write_file
+    from alphaiou.cli.data.opening import open_splits
+    from alphaiou.cli.options import make_folder
     from alphaiou.data.figures import save_stats_figures
-    from alphaiou.data.formats.writing import write_file
     from alphaiou.data.stats import dataset_stats
 
     console = Console()

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from alphaiou.cli.data.opening import NewFolder, NewImages, NewLayout, SetPath
+from alphaiou.cli.data.opening import NewImages, NewLayout, SetPath
+from alphaiou.cli.options import NewFolder
 
 
 @dataclass(frozen=True)

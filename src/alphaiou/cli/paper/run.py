@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from alphaiou.cli.missing import Missing, check_missing
+from alphaiou.cli.options import Missing, check_missing
 from alphaiou.cli.paper.options import RUNS, GridOptions, chosen_grids, scale_of
 from alphaiou.data.problems import MISSING
 

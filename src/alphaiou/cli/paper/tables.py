@@ -30,7 +30,7 @@ class PaperTables(RecordOptions):
 
 def run_paper_tables(command: PaperTables) -> int:
     """Print the tables, or write them."""
-    from alphaiou.data.formats.writing import write_file
+    from alphaiou._files import write_file
     from alphaiou.study.tables import study_table, table_text
 
     study = study_of(command)

@@ -1,4 +1,4 @@
-"""What all readers share: the collection of images and boxes, and the checks of boxes."""
+"""What all readers share: a collection of images and boxes, and the checks of boxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from alphaiou.data.formats.files import ImageFiles
 from alphaiou.data.index import DetectionIndex, Layout, Strings
 from alphaiou.data.problems import DataError, Effect, Problem
 
-#: How far a box may pass the border before it is worth a word: files round their coordinates.
+#: How far a box may pass the border before it is reported: files round their coordinates.
 BORDER_TOLERANCE_PX = 0.05
 
 #: Beyond this, float32 no longer tells neighbouring pixels apart.
@@ -33,11 +33,11 @@ def check_boxes(
     *,
     class_name: Callable[[int], str] | None = None,
 ) -> tuple[Bool[np.ndarray, " boxes"], list[Problem]]:
-    """Find the boxes that can be used, and describe the ones that cannot or look wrong.
+    """Find the boxes that can be used, and report those that cannot or that look wrong.
 
     Left out are boxes of an unknown class, with a coordinate that is no number, of zero or negative
-    size, and wholly outside their image; the first that applies is said. Kept, but said, are
-    boxes that pass the border of their image and repetitions of the same box.
+    size, and wholly outside their image; the first reason that applies is reported. Boxes that
+    pass the border of their image and repetitions of a box are kept, and reported.
 
     Args:
         boxes: Absolute, 0-based, half-open x1 y1 x2 y2, as annotated.
@@ -131,7 +131,7 @@ def _repeated(
 ) -> Bool[np.ndarray, " boxes"]:
     """Whether a box is there already: same image, label and coordinates in an earlier row."""
     columns = (boxes + 0.0).view(np.uint64).T  # adding 0 makes -0.0 the same bits as 0.0
-    # Hashing first leaves a handful of candidates; a sort by six keys takes a second a million.
+    # Hashing first leaves a handful of candidates; a sort by six keys takes a second per million.
     hashed = labels.astype(np.uint64)
     for column in (image_of_box.astype(np.uint64), *columns):
         hashed = (hashed ^ (hashed >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15) + column
@@ -169,11 +169,11 @@ class NothingUsableError(DataError):
 
 
 class Collection:
-    """What a reader has found so far, in arrays that grow.
+    """The images and boxes that a reader has found so far, in arrays that grow.
 
     Attributes:
         place_word: What the place of a box in its file is called: "object" or "line".
-        problems: What is wrong, besides what the boxes themselves show.
+        problems: The problems found while reading; those of boxes are added by ``index``.
     """
 
     def __init__(self, place_word: str) -> None:

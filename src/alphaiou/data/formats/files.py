@@ -1,4 +1,4 @@
-"""Where the bytes of images are: in folders, or in tar shards read in place."""
+"""The encoded images of a data set: in folders, or in tar shards that are read in place."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
 from alphaiou.data.problems import DataError
+
+#: What the names of images end in, in the order of preference where only the ending differs.
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate ends of lines
 
@@ -77,7 +80,7 @@ class FolderImages:
         return str(self.root / name)
 
     def missing(self, names: Iterable[str]) -> list[int]:
-        """The names that are no file; one listing a folder, where a stat a file is slow."""
+        """The names that are no file; one listing per folder, since a stat per file is slow."""
         listings: dict[str, set[str]] = {}
         absent = []
         for position, name in enumerate(names):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from alphaiou._files import replacing
 from alphaiou._version import __version__
 from alphaiou.data.formats.files import FolderImages, ImageFiles, TarImages
 from alphaiou.data.index import DetectionIndex, Strings
@@ -164,21 +164,9 @@ def save_index(index: DetectionIndex, path: Path, sources: Sources, fingerprint:
     arrays = {name: getattr(index, name) for name in ARRAYS}
     with suppress(OSError, ValueError):  # no room, no permission, a path that is not text
         encoded = np.frombuffer(msgspec.json.encode(facts, enc_hook=str), dtype=np.uint8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_npz(path, facts=encoded, text=index.files.text, ends=index.files.ends, **arrays)
-
-
-def _write_npz(path: Path, **arrays: np.ndarray) -> None:
-    """Write the file whole or not at all, also when the machine goes down."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as file:
-        try:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        strings = {"text": index.files.text, "ends": index.files.ends}
+        with replacing(path) as file:
+            np.savez(file, allow_pickle=False, facts=encoded, **strings, **arrays)
 
 
 def load_index(path: Path) -> DetectionIndex | None:

@@ -1,4 +1,4 @@
-"""Opening a data set of any layout: recognised, read or taken from the cache, and said."""
+"""Open a data set of any layout: recognise it, read it or take its index from the cache."""
 
 from __future__ import annotations
 
@@ -9,16 +9,29 @@ from pathlib import Path
 from typing import get_args
 
 from alphaiou.data.dataset import DetectionDataset
-from alphaiou.data.formats.coco import annotation_files, find_annotations, find_images
+from alphaiou.data.formats.coco import (
+    annotation_files,
+    find_annotations,
+    find_images,
+    read_coco,
+)
 from alphaiou.data.formats.files import FolderImages, TarImages
 from alphaiou.data.formats.index_cache import Sources, cached_index
-from alphaiou.data.formats.yolo import find_config, locate, read_config
+from alphaiou.data.formats.voc import CLASSES_FILE, find_years, read_voc, voc_splits, voc_years
+from alphaiou.data.formats.yolo import (
+    find_config,
+    label_path,
+    locate,
+    read_config,
+    read_yolo,
+    yolo_splits,
+)
 from alphaiou.data.index import DetectionIndex, Layout
 from alphaiou.data.problems import DataError, left_out
 
 logger = logging.getLogger("alphaiou.data")
 
-#: What is looked for, for messages.
+#: The files that each layout is recognised by, for messages.
 SIGNS: dict[Layout, str] = {
     "voc": "VOC2007 and the like with Annotations, ImageSets/Main and JPEGImages",
     "coco": "a .json file, annotations/*.json, or */_annotations.coco.json",
@@ -33,9 +46,9 @@ SHAPES_WORDS = "shapes, shapes-plain, shapes-discs, and each with a size such as
 def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) -> DetectionDataset:
     """Open one split of a data set, of whatever layout it is.
 
-    The index is kept on disk, and taken from there while the files stay the same (see
-    :mod:`alphaiou.data.formats.index_cache`). What was opened, and what had to be left out, goes to
-    the logger ``alphaiou.data``; ``dataset.index.problems`` has every finding.
+    The index is cached on disk, and read from there while the files stay the same (see
+    :mod:`alphaiou.data.formats.index_cache`). The data set, and images and boxes that are left
+    out, are reported to the logger ``alphaiou.data``; ``dataset.index.problems`` lists them.
 
     Args:
         path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or a word for a
@@ -45,8 +58,8 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
         layout: The layout, where the files could be of more than one.
 
     Raises:
-        DataError: It is no data set, could be two, or has no such split; the message says what
-            was looked for, and what there is.
+        DataError: It is no data set, could be of two layouts, or has no such split; the message
+            names what was looked for, and the splits.
 
     Examples:
         >>> dataset = load_dataset("shapes", "val")
@@ -63,7 +76,7 @@ def load_dataset(path: str | Path, split: str, *, layout: Layout | None = None) 
 
 
 def open_dataset(path: str | Path, split: str, layout: Layout) -> DetectionDataset:
-    """Open a data set of a known layout without a word: for those who report by themselves."""
+    """Open a data set of a known layout without logging, for callers that report by themselves."""
     if layout == "shapes":
         return _drawn(str(path), split)
     return DetectionDataset(_index(Path(path), split, layout))
@@ -120,12 +133,8 @@ def split_names(path: str | Path, *, layout: Layout | None = None) -> tuple[str,
 
         return tuple(LENGTHS)
     if layout == "voc":
-        from alphaiou.data.formats.voc import voc_splits
-
         return voc_splits(root)
     if layout == "yolo":
-        from alphaiou.data.formats.yolo import yolo_splits
-
         return yolo_splits(find_config(root) or root)
     return (root.stem.removeprefix("instances_"),) if root.is_file() else (*annotation_files(root),)
 
@@ -148,8 +157,6 @@ Found = tuple[Sources, Callable[[], DetectionIndex]]
 
 
 def _find_coco(root: Path, split: str) -> Found:
-    from alphaiou.data.formats.coco import read_coco
-
     annotations = find_annotations(root, split)
     images = find_images(annotations, split)
     folders = (images.root,) if isinstance(images, FolderImages) else ()
@@ -160,8 +167,6 @@ def _find_coco(root: Path, split: str) -> Found:
 
 
 def _find_voc(root: Path, split: str) -> Found:
-    from alphaiou.data.formats.voc import CLASSES_FILE, read_voc, voc_years
-
     years = voc_years(root)
     contents = [year / part for year in years for part in ("Annotations", "ImageSets/Main")]
     sources = Sources(
@@ -172,8 +177,6 @@ def _find_voc(root: Path, split: str) -> Found:
 
 
 def _find_yolo(root: Path, split: str) -> Found:
-    from alphaiou.data.formats.yolo import label_path, read_yolo
-
     config = find_config(root) or root
     folders = list(_yolo_images(config, split))
     labels = [label_path(folder / "image.jpg").parent for folder in folders]
@@ -196,11 +199,7 @@ def _yolo_images(config: Path, split: str) -> Iterator[Path]:
 
 
 def _is_voc(root: Path) -> bool:
-    # As voc_years finds them; but that module needs torch, which the other layouts do without.
-    years = (root, *root.glob("*/"), *root.glob("VOCdevkit/*/"))
-    return any(
-        (year / "Annotations").is_dir() and (year / "ImageSets/Main").is_dir() for year in years
-    )
+    return bool(find_years(root))
 
 
 def _is_coco(root: Path) -> bool:

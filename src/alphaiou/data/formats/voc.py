@@ -1,4 +1,4 @@
-"""The VOC devkit: annotations in XML, lists of images, reading and writing."""
+"""PASCAL VOC: a devkit of annotations in XML and lists of images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from alphaiou.data.formats.base import Collection, NothingUsableError
-from alphaiou.data.formats.files import FolderImages, file_names, read_limited, reason, stays_inside
+from alphaiou.data.formats.files import (
+    IMAGE_SUFFIXES,
+    FolderImages,
+    file_names,
+    read_limited,
+    reason,
+    stays_inside,
+)
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -19,19 +26,273 @@ from alphaiou.data.formats.writing import (
     shortest,
     writing_folder,
 )
-from alphaiou.data.images import ImageError, image_size
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, Effect, Problem
 
+# fmt: off
+VOC_CLASSES = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
+    "tvmonitor",
+)
+#: A file beside the years that names the classes, one per line, where they are not VOC's own.
+CLASSES_FILE = "classes.txt"
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
 DEEPEST_NESTING = 32
 LARGEST_SIDE = 1 << 24
-CORNERS = ("xmin", "ymin", "xmax", "ymax")
+LARGEST_FILE = 1 << 24
+LARGEST_LIST = 1 << 28
+LONGEST_NAME = 1 << 10
 
-# Where in the document the contents are that matter; parts of objects have boxes elsewhere.
-_OF_OBJECT = {("object", tag) for tag in ("name", "difficult", "truncated")} | {
-    ("object", "bndbox", corner) for corner in CORNERS
+
+# --- the devkit -----------------------------------------------------------------------------------
+
+
+
+def voc_years(root: Path) -> list[Path]:
+    """The folders of a devkit that hold annotations and lists, one per year, in their order.
+
+    Raises:
+        DataError: There is none.
+    """
+    if years := find_years(root):
+        return years
+    raise DataError(
+        f"{root}: is no VOC devkit, which has folders such as VOC2007 "
+        "with Annotations, ImageSets/Main and JPEGImages"
+    )
+
+
+def find_years(root: Path) -> list[Path]:
+    """The same as ``voc_years``; none if the folder is no devkit."""
+    for folder in (root, root / "VOCdevkit"):
+        if years := sorted(filter(_is_year, folder.glob("*/"))):
+            return years
+    return [root.resolve()] if _is_year(root) else []
+
+
+def _is_year(folder: Path) -> bool:
+    return (folder / "Annotations").is_dir() and (folder / "ImageSets/Main").is_dir()
+
+
+def voc_splits(root: Path) -> tuple[str, ...]:
+    """The splits of a devkit: the lists of images of any year, without those of single classes."""
+    stems = {stem for year in voc_years(root) for stem in _lists(year)}
+    of_a_class = {stem for stem in stems if stem.rpartition("_")[2] in stems - {stem}}
+    return tuple(sorted(stems - of_a_class))
+
+
+def _lists(year: Path) -> dict[str, Path]:
+    folder = year / "ImageSets/Main"
+    names = sorted(file_names(folder))
+    return {name.removesuffix(".txt"): folder / name for name in names if name.endswith(".txt")}
+
+
+def _lists_of_split(root: Path, years: list[Path], split: str) -> list[Path]:
+    """The lists of a split, of all years or of the year that is part of its name."""
+    lists = [_lists(year)[split] for year in years if split in _lists(year)]
+    if lists:
+        return lists
+    of_year, _, rest = split.partition("-")
+    for year in years:
+        if of_year in (year.name, year.name.removeprefix("VOC")) and rest in _lists(year):
+            return [_lists(year)[rest]]
+    there = voc_splits(root)
+    first = years[0].name.removeprefix("VOC")
+    raise DataError(
+        f"{root}: has no split {split!r}; there are: {', '.join(there)}; "
+        f"of one year alone: {first}-{there[0] if there else 'train'} and the like"
+    )
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+
+def read_voc(root: Path, split: str) -> DetectionIndex:
+    """Read one split of a VOC devkit.
+
+    VOC's corners are 1-based and inclusive, so that x 1 to 1 is the whole first pixel: here that is
+    0 to 1. All years that have the split are read; ``2007-trainval`` takes one of them. The
+    classes are those of ``classes.txt`` where there is one, else VOC's twenty where no other name
+    occurs, else the names in all annotations of the devkit, sorted.
+
+    Args:
+        root: The folder ``VOCdevkit``, the one it is in, or one year's such as ``VOC2007``.
+        split: The name of a list in ``ImageSets/Main``, perhaps with a year before it.
+
+    Raises:
+        DataError: It is no devkit, there is no such split, or nothing of the split can be used.
+    """
+    years = voc_years(root)
+    found = Collection("object")
+    numbers: dict[str, int] = {}
+    read: set[Path] = set()
+    lists = _lists_of_split(root, years, split)
+    for list_file in lists:
+        read |= _read_list(list_file, found, numbers)
+    if not len(found):
+        raise NothingUsableError(f"{lists[0]}: lists no image that can be used", found.problems)
+    devkit = years[0].parent
+    classes = _read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers))
+    return found.index(
+        "voc",
+        root,
+        split,
+        images=FolderImages(devkit),
+        classes=classes,
+        labels={numbers[name]: label for label, name in enumerate(classes) if name in numbers},
+        names={number: name for name, number in numbers.items()},
+    )
+
+
+def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> set[Path]:
+    """Add the images of one list, and give the annotation files that were read."""
+    from alphaiou.data.images import ImageError, image_size
+
+    year = list_file.parents[2]
+    pictures = _Pictures(year / "JPEGImages")
+    read: set[Path] = set()
+    for where, stem in _lines(list_file, found.problems):
+        xml = year / "Annotations" / f"{stem}.xml"
+        picture = pictures.find(stem)
+        if picture is None:
+            _say(found, f"{pictures.folder / stem}.jpg", "image-missing", "there is no such image")
+            continue
+        if xml in read:
+            _say(found, str(list_file), "image-duplicate", f"{stem} is listed again", where=where)
+            continue
+        read.add(xml)
+        try:
+            annotation = parse_annotation(read_limited(xml, LARGEST_FILE))
+            size = annotation.size or image_size(picture)
+        except FileNotFoundError:
+            _say(found, str(xml), "image-without-label", f"{picture.name} has no annotation file")
+        except OSError as error:
+            _say(found, str(xml), "xml-broken", f"it cannot be read: {reason(error)}")
+        except XmlError as error:
+            _say(found, str(xml), "xml-broken", f"it is no annotation: {error}")
+        except ImageError as error:
+            _say(found, str(picture), error.kind, error.why)
+        else:
+            name = picture.relative_to(year.parent).as_posix()
+            found.add_image(name, size, str(xml))
+            _add_objects(annotation, str(xml), found, numbers)
+    return read
+
+
+def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]]:
+    """The place of each line in a list, and the image it names; a second column is passed over."""
+    try:
+        text = read_limited(list_file, LARGEST_LIST).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        name = re.sub(r"\s+-?[01]$", "", line.strip())
+        if name and stays_inside(name) and "\0" not in name and len(name) <= LONGEST_NAME:
+            yield f"line {number}", name
+        elif name:
+            detail = f"{name[:80]!r} does not name an image below JPEGImages"
+            place = (str(list_file), f"line {number}")
+            problems.append(
+                Problem(*place, "line-broken", detail, _REMEDIES["line-broken"], "image left out")
+            )
+
+
+def _add_objects(
+    annotation: VocAnnotation, xml: str, found: Collection, numbers: dict[str, int]
+) -> None:
+    if annotation.size is None:
+        detail = "it has no usable <size>; the size was taken from the image"
+        _say(found, xml, "field-missing", detail, effect="kept")
+    for place, one in enumerate(annotation.objects, 1):
+        if one.lacks:
+            detail = "it has no " + ", ".join(f"<{tag}>" for tag in one.lacks)
+            _say(
+                found, xml, "field-missing", detail, where=f"object {place}", effect="box left out"
+            )
+            continue
+        x1, y1, x2, y2 = one.corners
+        number = numbers.setdefault(one.name, len(numbers))
+        marks = one.difficult + 2 * one.truncated
+        found.add_box((x1 - 1, y1 - 1, x2, y2), number, place, marks)
+
+
+class _Pictures:
+    """Finds images by name without suffix, from one listing of each folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.listings: dict[str, dict[str, str]] = {}
+
+    def find(self, stem: str) -> Path | None:
+        parent, _, base = stem.rpartition("/")
+        if parent not in self.listings:
+            names = file_names(self.folder / parent)
+            order = {suffix: place for place, suffix in enumerate(reversed(IMAGE_SUFFIXES))}
+            found = [name for name in names if PurePosixPath(name).suffix.lower() in order]
+            found.sort(key=lambda name: (order[PurePosixPath(name).suffix.lower()], name))
+            self.listings[parent] = {name.rpartition(".")[0]: name for name in found}
+        name = self.listings[parent].get(base)
+        return None if name is None else self.folder / parent / name
+
+
+def _read_classes(path: Path) -> tuple[str, ...] | None:
+    try:
+        lines = read_limited(path, LARGEST_FILE).decode("utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: the names of the classes cannot be read: {error}") from None
+    classes = tuple(line.strip() for line in lines if line.strip())
+    if len(set(classes)) < len(classes):
+        raise DataError(f"{path}: names a class twice; write each on a line of its own, once")
+    return classes
+
+
+def _find_classes(years: list[Path], read: set[Path], names: set[str]) -> tuple[str, ...]:
+    """The classes of the whole devkit, so that all its splits have the same labels."""
+    for year in years:
+        for path in (year / "Annotations").rglob("*.xml"):
+            if path not in read:
+                try:
+                    names.update(
+                        one.name
+                        for one in parse_annotation(read_limited(path, LARGEST_FILE)).objects
+                    )
+                except (XmlError, OSError):
+                    continue  # said when a split with it is read
+    names.discard("")
+    return VOC_CLASSES if names <= set(VOC_CLASSES) else tuple(sorted(names))
+
+
+_REMEDIES = {
+    "image-missing": "put the image there, or remove it from the list",
+    "image-duplicate": "remove the repetition",
+    "image-without-label": "put the annotation there, or remove the image from the list",
+    "xml-broken": "correct or remove the file",
+    "field-missing": "add what is missing",
+    "image-unreadable": "replace the image",
+    "image-truncated": "copy the image again",
+    "line-broken": "write the name of an image, relative to JPEGImages and without its suffix",
 }
-_OF_SIZE = {("size", "width"), ("size", "height")}
+
+
+def _say(
+    found: Collection,
+    file: str,
+    kind: str,
+    detail: str,
+    *,
+    where: str = "",
+    effect: Effect = "image left out",
+) -> None:
+    """Note a problem with its remedy."""
+    found.problems.append(Problem(file, where, kind, detail, _REMEDIES[kind], effect))
+
+
+# --- annotations in XML ---------------------------------------------------------------------------
+
 
 
 class XmlError(ValueError):
@@ -79,6 +340,13 @@ def parse_annotation(data: bytes) -> VocAnnotation:
     except (LookupError, ValueError) as error:  # encodings that Python does not know
         raise XmlError(f"its encoding is unknown: {error}") from None
     return collector.annotation
+
+
+# Where in the document the contents are that matter; parts of objects have boxes elsewhere.
+_OF_OBJECT = {("object", tag) for tag in ("name", "difficult", "truncated")} | {
+    ("object", "bndbox", corner) for corner in CORNERS
+}
+_OF_SIZE = {("size", "width"), ("size", "height")}
 
 
 class _Collector:
@@ -193,257 +461,8 @@ def format_annotation(
     return "\n".join((*lines, "</annotation>", ""))
 
 
-# fmt: off
-VOC_CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
-    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
-    "tvmonitor",
-)
-# fmt: on
+# --- writing --------------------------------------------------------------------------------------
 
-#: A file beside the years that names the classes, one a line, where they are not VOC's own.
-CLASSES_FILE = "classes.txt"
-
-LARGEST_FILE = 1 << 24
-LARGEST_LIST = 1 << 28
-LONGEST_NAME = 1 << 10
-
-# In the order of preference where two images differ in the suffix alone.
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-
-
-def read_voc(root: Path, split: str) -> DetectionIndex:
-    """Read one split of a VOC devkit.
-
-    VOC's corners are 1-based and inclusive, so that x 1 to 1 is the whole first pixel: here that is
-    0 to 1. All years that have the split are read; ``2007-trainval`` takes one of them. The
-    classes are those of ``classes.txt`` where there is one, else VOC's twenty where no other name
-    occurs, else the names in all annotations of the devkit, sorted.
-
-    Args:
-        root: The folder ``VOCdevkit``, the one it is in, or one year's such as ``VOC2007``.
-        split: The name of a list in ``ImageSets/Main``, perhaps with a year before it.
-
-    Raises:
-        DataError: It is no devkit, there is no such split, or nothing of the split can be used.
-    """
-    years = voc_years(root)
-    found = Collection("object")
-    numbers: dict[str, int] = {}
-    read: set[Path] = set()
-    lists = _lists_of_split(root, years, split)
-    for list_file in lists:
-        read |= _read_list(list_file, found, numbers)
-    if not len(found):
-        raise NothingUsableError(f"{lists[0]}: lists no image that can be used", found.problems)
-    devkit = years[0].parent
-    classes = _read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers))
-    return found.index(
-        "voc",
-        root,
-        split,
-        images=FolderImages(devkit),
-        classes=classes,
-        labels={numbers[name]: label for label, name in enumerate(classes) if name in numbers},
-        names={number: name for name, number in numbers.items()},
-    )
-
-
-def voc_years(root: Path) -> list[Path]:
-    """The folders of a devkit that hold annotations and lists, one a year, in their order.
-
-    Raises:
-        DataError: There is none.
-    """
-    for folder in (root, root / "VOCdevkit"):
-        years = sorted(
-            path.parent for path in folder.glob("*/Annotations") if _is_year(path.parent)
-        )
-        if years:
-            return years
-    if _is_year(root):
-        return [root.resolve()]
-    raise DataError(
-        f"{root}: is no VOC devkit, which has folders such as VOC2007 "
-        "with Annotations, ImageSets/Main and JPEGImages"
-    )
-
-
-def voc_splits(root: Path) -> tuple[str, ...]:
-    """The splits of a devkit: the lists of images of any year, without those of single classes."""
-    stems = {stem for year in voc_years(root) for stem in _lists(year)}
-    of_a_class = {stem for stem in stems if stem.rpartition("_")[2] in stems - {stem}}
-    return tuple(sorted(stems - of_a_class))
-
-
-def _is_year(folder: Path) -> bool:
-    return (folder / "Annotations").is_dir() and (folder / "ImageSets/Main").is_dir()
-
-
-def _lists(year: Path) -> dict[str, Path]:
-    folder = year / "ImageSets/Main"
-    names = sorted(file_names(folder))
-    return {name.removesuffix(".txt"): folder / name for name in names if name.endswith(".txt")}
-
-
-def _lists_of_split(root: Path, years: list[Path], split: str) -> list[Path]:
-    """The lists of a split, of all years or of the year that is part of its name."""
-    lists = [_lists(year)[split] for year in years if split in _lists(year)]
-    if lists:
-        return lists
-    of_year, _, rest = split.partition("-")
-    for year in years:
-        if of_year in (year.name, year.name.removeprefix("VOC")) and rest in _lists(year):
-            return [_lists(year)[rest]]
-    there = voc_splits(root)
-    first = years[0].name.removeprefix("VOC")
-    raise DataError(
-        f"{root}: has no split {split!r}; there are: {', '.join(there)}; "
-        f"of one year alone: {first}-{there[0] if there else 'train'} and the like"
-    )
-
-
-def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> set[Path]:
-    """Add the images of one list, and give the annotation files that were read."""
-    year = list_file.parents[2]
-    pictures = _Pictures(year / "JPEGImages")
-    read: set[Path] = set()
-    for where, stem in _lines(list_file, found.problems):
-        xml = year / "Annotations" / f"{stem}.xml"
-        picture = pictures.find(stem)
-        if picture is None:
-            _say(found, f"{pictures.folder / stem}.jpg", "image-missing", "there is no such image")
-            continue
-        if xml in read:
-            _say(found, str(list_file), "image-duplicate", f"{stem} is listed again", where=where)
-            continue
-        read.add(xml)
-        try:
-            annotation = parse_annotation(read_limited(xml, LARGEST_FILE))
-            size = annotation.size or image_size(picture)
-        except FileNotFoundError:
-            _say(found, str(xml), "image-without-label", f"{picture.name} has no annotation file")
-        except OSError as error:
-            _say(found, str(xml), "xml-broken", f"it cannot be read: {reason(error)}")
-        except XmlError as error:
-            _say(found, str(xml), "xml-broken", f"it is no annotation: {error}")
-        except ImageError as error:
-            _say(found, str(picture), error.kind, error.why)
-        else:
-            name = picture.relative_to(year.parent).as_posix()
-            found.add_image(name, size, str(xml))
-            _add_objects(annotation, str(xml), found, numbers)
-    return read
-
-
-def _add_objects(
-    annotation: VocAnnotation, xml: str, found: Collection, numbers: dict[str, int]
-) -> None:
-    if annotation.size is None:
-        detail = "it has no usable <size>; the size was taken from the image"
-        _say(found, xml, "field-missing", detail, effect="kept")
-    for place, one in enumerate(annotation.objects, 1):
-        if one.lacks:
-            detail = "it has no " + ", ".join(f"<{tag}>" for tag in one.lacks)
-            _say(
-                found, xml, "field-missing", detail, where=f"object {place}", effect="box left out"
-            )
-            continue
-        x1, y1, x2, y2 = one.corners
-        number = numbers.setdefault(one.name, len(numbers))
-        marks = one.difficult + 2 * one.truncated
-        found.add_box((x1 - 1, y1 - 1, x2, y2), number, place, marks)
-
-
-_REMEDIES = {
-    "image-missing": "put the image there, or remove it from the list",
-    "image-duplicate": "remove the repetition",
-    "image-without-label": "put the annotation there, or remove the image from the list",
-    "xml-broken": "correct or remove the file",
-    "field-missing": "add what is missing",
-    "image-unreadable": "replace the image",
-    "image-truncated": "copy the image again",
-    "line-broken": "write the name of an image, relative to JPEGImages and without its suffix",
-}
-
-
-def _say(
-    found: Collection,
-    file: str,
-    kind: str,
-    detail: str,
-    *,
-    where: str = "",
-    effect: Effect = "image left out",
-) -> None:
-    """Note a problem with its remedy."""
-    found.problems.append(Problem(file, where, kind, detail, _REMEDIES[kind], effect))
-
-
-def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]]:
-    """The place of each line in a list, and the image it names; a second column is passed over."""
-    try:
-        text = read_limited(list_file, LARGEST_LIST).decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        name = re.sub(r"\s+-?[01]$", "", line.strip())
-        if name and stays_inside(name) and "\0" not in name and len(name) <= LONGEST_NAME:
-            yield f"line {number}", name
-        elif name:
-            detail = f"{name[:80]!r} does not name an image below JPEGImages"
-            place = (str(list_file), f"line {number}")
-            problems.append(
-                Problem(*place, "line-broken", detail, _REMEDIES["line-broken"], "image left out")
-            )
-
-
-class _Pictures:
-    """Finds images by name without suffix, from one listing of each folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.listings: dict[str, dict[str, str]] = {}
-
-    def find(self, stem: str) -> Path | None:
-        parent, _, base = stem.rpartition("/")
-        if parent not in self.listings:
-            names = file_names(self.folder / parent)
-            order = {suffix: place for place, suffix in enumerate(reversed(IMAGE_SUFFIXES))}
-            found = [name for name in names if PurePosixPath(name).suffix.lower() in order]
-            found.sort(key=lambda name: (order[PurePosixPath(name).suffix.lower()], name))
-            self.listings[parent] = {name.rpartition(".")[0]: name for name in found}
-        name = self.listings[parent].get(base)
-        return None if name is None else self.folder / parent / name
-
-
-def _read_classes(path: Path) -> tuple[str, ...] | None:
-    try:
-        lines = read_limited(path, LARGEST_FILE).decode("utf-8").splitlines()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the names of the classes cannot be read: {error}") from None
-    classes = tuple(line.strip() for line in lines if line.strip())
-    if len(set(classes)) < len(classes):
-        raise DataError(f"{path}: names a class twice; write each on a line of its own, once")
-    return classes
-
-
-def _find_classes(years: list[Path], read: set[Path], names: set[str]) -> tuple[str, ...]:
-    """The classes of the whole devkit, so that all its splits have the same labels."""
-    for year in years:
-        for path in (year / "Annotations").rglob("*.xml"):
-            if path not in read:
-                try:
-                    names.update(
-                        one.name
-                        for one in parse_annotation(read_limited(path, LARGEST_FILE)).objects
-                    )
-                except (XmlError, OSError):
-                    continue  # said when a split with it is read
-    names.discard("")
-    return VOC_CLASSES if names <= set(VOC_CLASSES) else tuple(sorted(names))
 
 
 def write_voc(index: DetectionIndex, out: Path, *, images: Placing = "none") -> None:

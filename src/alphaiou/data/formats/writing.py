@@ -62,17 +62,6 @@ def _beside(out: Path) -> tempfile.TemporaryDirectory[str]:
         ) from None
 
 
-def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def place_images(
     images: ImageFiles, names: Iterable[str], folder: Path, targets: Iterable[str], how: Placing
 ) -> None:

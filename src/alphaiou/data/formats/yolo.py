@@ -1,4 +1,4 @@
-"""YOLO: the configuration file, label files, reading and writing."""
+"""YOLO: a ``data.yaml``, and one text file of boxes per image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ import numpy as np
 import yaml
 
 from alphaiou.data.formats.base import Collection, NothingUsableError
-from alphaiou.data.formats.files import FolderImages, file_names, read_limited, reason
+from alphaiou.data.formats.files import (
+    IMAGE_SUFFIXES,
+    FolderImages,
+    file_names,
+    read_limited,
+    reason,
+)
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -27,17 +33,17 @@ from alphaiou.data.problems import BrokenFileError, DataError, Effect, Problem
 
 CONFIG_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 LARGEST_FILE = 1 << 20
+LARGEST_LABEL_FILE = 1 << 24
+LARGEST_LIST = 1 << 28
 DEEPEST_NESTING = 8
-IMAGE_SUFFIXES = frozenset(
-    (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-)
-
 _USUAL_SPLITS = ("train", "val", "test")
 _OTHER_SPELLINGS = {"valid": "val", "validation": "val"}
 _NOTHING = ("", "~", "null", "Null", "NULL", "None")
-
 # All values stay texts: no objects, no dates, and a class may be called "no".
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+
+# --- data.yaml ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,11 @@ def read_config(path: Path) -> YoloConfig:
     return YoloConfig(path, base, _classes(path, content), splits)
 
 
+def yolo_splits(config: Path) -> tuple[str, ...]:
+    """The splits of a data set."""
+    return tuple(read_config(config).splits)
+
+
 def _config_of_folders(root: Path) -> YoloConfig:
     """A split for each folder in ``images``, and as many nameless classes as the labels need."""
     folders = sorted(folder.name for folder in (root / "images").glob("*/"))
@@ -120,38 +131,6 @@ def _largest_class(labels: Path) -> int:
         return -1
     # More digits than these are no class but a mistake, to be said when the file is read.
     return max((int(word) for word in words if re.fullmatch(rb"[0-9]{1,4}", word)), default=-1)
-
-
-def locate(config: YoloConfig, split: str, entry: str) -> Path:
-    """The folder or list that an entry of a split names.
-
-    Paths are relative to ``path``, or to the file itself. Exports of Roboflow say ``../train`` for
-    a folder beside the file.
-
-    Raises:
-        DataError: There is no such file or folder.
-    """
-    places = [config.base / entry, config.file.parent / entry]
-    if entry.startswith("../"):
-        places.append(config.file.parent / entry.removeprefix("../"))
-    for place in places:
-        if _exists(place):
-            return place
-    raise DataError(
-        f"{config.file}: {split}: there is no {str(places[0])[:500]}; "
-        "correct the entry, or the field path"
-    )
-
-
-def images_in(folder: Path) -> list[Path]:
-    """The images in a folder and the folders in it, in the order of their paths."""
-    found = [
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if Path(name).suffix.lower() in IMAGE_SUFFIXES
-    ]
-    return sorted(found)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -226,6 +205,36 @@ def _looks_like_split(path: Path, folder: Path, key: str, entries: tuple[str, ..
     return any(_exists(place) and (place.suffix == ".txt" or place.is_dir()) for place in places)
 
 
+def _text(path: Path, field: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise BrokenFileError(f"{path}: {field}: is no path; write one, or remove the field")
+    return "" if value in _NOTHING else value
+
+
+# --- files of a split -----------------------------------------------------------------------------
+
+
+def locate(config: YoloConfig, split: str, entry: str) -> Path:
+    """The folder or list that an entry of a split names.
+
+    Paths are relative to ``path``, or to the file itself. Exports of Roboflow say ``../train`` for
+    a folder beside the file.
+
+    Raises:
+        DataError: There is no such file or folder.
+    """
+    places = [config.base / entry, config.file.parent / entry]
+    if entry.startswith("../"):
+        places.append(config.file.parent / entry.removeprefix("../"))
+    for place in places:
+        if _exists(place):
+            return place
+    raise DataError(
+        f"{config.file}: {split}: there is no {str(places[0])[:500]}; "
+        "correct the entry, or the field path"
+    )
+
+
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
@@ -233,54 +242,15 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _text(path: Path, field: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise BrokenFileError(f"{path}: {field}: is no path; write one, or remove the field")
-    return "" if value in _NOTHING else value
-
-
-LARGEST_LABEL_FILE = 1 << 24
-LARGEST_LIST = 1 << 28
-
-
-def read_yolo(config: Path, split: str) -> DetectionIndex:
-    """Read one split of a YOLO data set.
-
-    The labels of ``…/images/…/a.jpg`` are in ``…/labels/…/a.txt``; an image without that file has
-    no objects, and is counted among the problems as kept. A line is ``class cx cy w h`` in
-    fractions of the image, or ``class x y x y x y …``, a polygon, of which the bounding box counts.
-
-    Args:
-        config: The ``data.yaml``.
-        split: One of the splits in it; ``valid`` is ``val``.
-
-    Raises:
-        DataError: The file is broken, there is no such split, or it has no image that can be used.
-    """
-    description = read_config(config)
-    found = Collection("line")
-    listed = 0
-    for path in _images_of(description, split, found.problems):
-        listed += 1
-        _read_image(path, description.base, found)
-    if not len(found):
-        message = f"{config}: {split}: of {listed} images none can be used"
-        raise NothingUsableError(message, found.problems)
-    classes = description.classes
-    return found.index(
-        "yolo",
-        config,
-        split,
-        images=FolderImages(description.base, anywhere=True),
-        classes=classes,
-        labels={number: number for number in range(len(classes))},
-        names=dict(enumerate(classes)),
-    )
-
-
-def yolo_splits(config: Path) -> tuple[str, ...]:
-    """The splits of a data set."""
-    return tuple(read_config(config).splits)
+def images_in(folder: Path) -> list[Path]:
+    """The images in a folder and the folders in it, in the order of their paths."""
+    found = [
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if Path(name).suffix.lower() in IMAGE_SUFFIXES
+    ]
+    return sorted(found)
 
 
 def label_path(image: Path) -> Path:
@@ -327,6 +297,44 @@ def _listed(list_file: Path, base: Path) -> Iterator[tuple[int, Path]]:
         folder = base
     for number, line in lines:
         yield number, Path(os.path.abspath(folder / line))  # noqa: PTH100 - links keep their names
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def read_yolo(config: Path, split: str) -> DetectionIndex:
+    """Read one split of a YOLO data set.
+
+    The labels of ``…/images/…/a.jpg`` are in ``…/labels/…/a.txt``; an image without that file has
+    no objects, and is counted among the problems as kept. A line is ``class cx cy w h`` in
+    fractions of the image, or ``class x y x y x y …``, a polygon, of which the bounding box counts.
+
+    Args:
+        config: The ``data.yaml``.
+        split: One of the splits in it; ``valid`` is ``val``.
+
+    Raises:
+        DataError: The file is broken, there is no such split, or it has no image that can be used.
+    """
+    description = read_config(config)
+    found = Collection("line")
+    listed = 0
+    for path in _images_of(description, split, found.problems):
+        listed += 1
+        _read_image(path, description.base, found)
+    if not len(found):
+        message = f"{config}: {split}: of {listed} images none can be used"
+        raise NothingUsableError(message, found.problems)
+    classes = description.classes
+    return found.index(
+        "yolo",
+        config,
+        split,
+        images=FolderImages(description.base, anywhere=True),
+        classes=classes,
+        labels={number: number for number in range(len(classes))},
+        names=dict(enumerate(classes)),
+    )
 
 
 def _read_image(path: Path, base: Path, found: Collection) -> None:
@@ -404,6 +412,9 @@ def _problem(
     file: Path, kind: str, detail: str, *, where: str = "", effect: Effect = "image left out"
 ) -> Problem:
     return Problem(str(file), where, kind, detail, _REMEDIES[kind], effect)
+
+
+# --- writing --------------------------------------------------------------------------------------
 
 
 def write_yolo(index: DetectionIndex, out: Path, *, images: Placing = "none") -> None:

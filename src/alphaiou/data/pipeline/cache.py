@@ -1,4 +1,4 @@
-"""All images of a data set, decoded and resized once, as one array where training reads it."""
+"""All images of a data set, decoded and resized once, as one array in memory."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def choose_device(
 
 
 def free_memory(device: torch.device) -> float:
-    """The bytes that are free on a device; infinity where nobody says."""
+    """The bytes that are free on a device; infinity where they are not known."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     meminfo = Path("/proc/meminfo")
@@ -77,7 +77,7 @@ class ImageCache:
     """Images of one padded size, and their boxes, as arrays.
 
     Attributes:
-        pixels: RGB, each image in the top left corner of its square, 114 beside it.
+        pixels: RGB, each image in the top left corner of its square, ``FILL`` beside it.
         sizes: Width and height of each image within its square; 0 where it could not be read.
         scales: Of each image the factors from the original to ``sizes`` in x and in y, which
             differ as far as the rounding to whole pixels makes them.
@@ -170,7 +170,7 @@ def build_cache(
         device: Where training runs.
         memory_limit: How many bytes the pixels may take on the device; half of what is free there
             unless given.
-        workers: How many processes decode: one a core unless given, none for few images.
+        workers: Processes that decode; one per core by default, none for few images.
         on_progress: Called with the number of images done.
 
     Raises:
@@ -303,7 +303,7 @@ def to_original(
 
 
 def check_side(image_size: int) -> None:
-    """Refuse sides of which a half is no whole pixel.
+    """Reject sides of which a half is not a whole number of pixels.
 
     Raises:
         ValueError: The side is odd or too small.
@@ -324,7 +324,7 @@ def _padded_boxes(
     sizes: np.ndarray,
     most: int | None,
 ) -> tuple[Float32[np.ndarray, "images most 4"], Int64[np.ndarray, "images most"]]:
-    """The boxes in pixels of the resized images, clipped to them, one row an image."""
+    """The boxes in pixels of the resized images, clipped to them, one row per image."""
     counts = np.diff(part.offsets)
     most = max(int(counts.max(initial=1)), most or 1)
     boxes = np.zeros((len(part), most, 4), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Images decoded and resized once, by many processes where that is worth it."""
+"""Decode and resize images, in several processes where there are many."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import UInt8
+from alphaiou.batch import FILL
 from alphaiou.data.images import ImageError
 from alphaiou.data.problems import DataError, Problem
 
@@ -22,19 +23,15 @@ if TYPE_CHECKING:
     from alphaiou.data.dataset import DetectionDataset
 
 
-#: The grey beside images, and between those of a mosaic.
-FILL = 114
-
-
 class CachedImage(NamedTuple):
-    """What loading an image gives.
+    """A loaded image.
 
     Attributes:
         row: Its position in the data set.
         pixels: The square; None where the image cannot be read, or once they are copied.
         size: Width and height within the square; 0 where the image cannot be read.
         scale: The factors from the original in x and y.
-        problem: What is wrong with it, if anything.
+        problem: The problem with the image, if there is one.
     """
 
     row: int
@@ -134,7 +131,7 @@ def decode_slabs(
     Args:
         dataset: The images.
         side: The side of the squares.
-        processes: How many decode: one a core unless given, none but this one for few images.
+        processes: Number of processes; one per core by default, this one alone for few images.
 
     Yields:
         The pixels of some images, valid until the next are asked for, and what loading said.

@@ -1,4 +1,4 @@
-"""Images decoded by worker processes as training asks for them, for data that fits nowhere."""
+"""Images decoded by worker processes as they are needed, for data sets that fit in no memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Int64
+from alphaiou.batch import FILL
 from alphaiou.data.pipeline.cache import ImageCache, check_side, make_cache
-from alphaiou.data.pipeline.decoding import FILL, load_image
+from alphaiou.data.pipeline.decoding import load_image
 from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def stream_batches(
         batch_size: Samples in a batch; the last has fewer if the number does not divide.
         images_per_sample: Four for a mosaic, one for evaluation.
         device: Where the caches should be.
-        workers: Processes that decode, one a core unless given; with 0 this process does.
+        workers: Processes that decode; one per core by default, with 0 this process.
         generator: The source of the other images of a sample.
 
     Examples:
@@ -102,7 +103,7 @@ class StreamedImages:
     Attributes:
         dataset: The images.
         side: The side of the squares.
-        workers: Processes that decode; one a core unless given.
+        workers: Processes that decode; one per core by default.
     """
 
     dataset: DetectionDataset

@@ -1,1 +1,1 @@
-"""DETR R50."""
+"""DETR with a ResNet-50, on top of the model of transformers."""

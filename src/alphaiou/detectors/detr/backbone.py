@@ -1,4 +1,4 @@
-"""The ResNet of DETR: its norms, what of it learns, and weights from elsewhere."""
+"""The ResNet of DETR: its norms, which of its parts are trained, and pretrained weights."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 def prepare_backbone(
     backbone: nn.Module, *, weights: Literal["imagenet"] | Path | None, norm: Norm
 ) -> None:
-    """Give a ResNet of transformers its norms and weights, and say what of it learns.
+    """Set the norms and weights of a ResNet of transformers, and which of its parts are trained.
 
     With frozen norms the first convolution and the first of four stages do not learn, as in DETR;
     with others everything does. (transformers freezes all stages of its own ResNets.)

@@ -1,4 +1,4 @@
-"""The loss of DETR: every object is matched with one query, all other queries see nothing."""
+"""The loss of DETR: each object is matched with one query, other queries learn "no object"."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou._shapes import Float, Int
+from alphaiou.batch import Targets
 from alphaiou.boxes import convert_boxes
-from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.detr.targets import ImageTargets, targets_by_image
 from alphaiou.detectors.ops.assignment import assign
 from alphaiou.detectors.yolov5.loss import unchanged
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.module import check_stateless
-from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
 
 Matches = Int[Tensor, "layers batch places"]
 
 
 class Found(NamedTuple):
-    """What the queries of each layer have found.
+    """The predictions of the queries of each layer.
 
     Attributes:
         logits: Of each class and, last, of none.
@@ -48,11 +48,11 @@ class DETRLoss(nn.Module):
     The last two are summed over the pairs and divided by the number of boxes of the batch. Each
     layer is matched by itself: the cheapest sum of class, l1 and box costs over all pairs.
 
-    An image with more boxes than queries learns the first ones, as many as there are queries.
+    Of an image with more boxes than queries, the first ones are learnt, one per query.
 
     Args:
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
-            any function from predicted and target boxes in ``xyxy`` to one value a pair.
+            any function from predicted and target boxes in ``xyxy`` to one value per pair.
         match_loss: The same for the cost of a match, without a running mean; GIoU with α = 1
             unless given.
         class_weight: How much the class part counts.
@@ -91,10 +91,10 @@ class DETRLoss(nn.Module):
             check_number(f"match_{part}_weight", self.match_weights[part], strict=False)
         check_number("no_object_weight", no_object_weight)
         self.no_object_weight, self.auxiliary = no_object_weight, auxiliary
-        self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
+        self.box_loss = PairLoss(box_loss, box_format="xyxy")
         match_loss = AlphaIoULoss("giou", 1.0) if match_loss is None else match_loss
         check_stateless("match_loss", match_loss)
-        self.match_loss = pair_by_pair(match_loss, box_format="xyxy")
+        self.match_loss = PairLoss(match_loss, box_format="xyxy")
         #: With several processes: their mean number of boxes, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 
@@ -102,7 +102,7 @@ class DETRLoss(nn.Module):
         self,
         logits: Float[Tensor, "layers batch queries classes_and_none"],
         boxes: Float[Tensor, "layers batch queries 4"],
-        targets: TargetBatch,
+        targets: Targets,
         scale: Float[Tensor, "batch 4"],
     ) -> dict[str, Float[Tensor, ""]]:
         """The parts ``class``, ``l1`` and ``box``; their sum is the loss.

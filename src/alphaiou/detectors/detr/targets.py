@@ -1,4 +1,4 @@
-"""The boxes of a batch, image by image, in as many places for each."""
+"""The boxes of a batch sorted by image, with the same number of places for each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Bool, Float, Int
+from alphaiou.batch import Targets
 from alphaiou.boxes import convert_boxes
-from alphaiou.detectors.base import TargetBatch
 
 
 class ImageTargets(NamedTuple):
@@ -31,23 +31,23 @@ class ImageTargets(NamedTuple):
 
 
 def targets_by_image(
-    targets: TargetBatch, scale: Float[Tensor, "batch 4"], *, most: int
+    targets: Targets, scale: Float[Tensor, "batch 4"], *, most: int
 ) -> ImageTargets:
-    """Sort the slots of a batch by image, without a host sync.
+    """Sort the slots of a batch by image, without host synchronisation.
 
     Args:
         targets: The boxes, those of an image in any slots.
         scale: Width, height, width, height of each image.
         most: Places of an image. Its first boxes take them; those beyond have none.
     """
-    batch, slots, device = len(scale), len(targets.images), targets.images.device
+    batch, slots, device = len(scale), len(targets.image_of_box), targets.image_of_box.device
     places = min(slots, most)
     images = torch.arange(batch, device=device)
-    mine = (targets.images[:, None] == images) & targets.valid[:, None]
+    mine = (targets.image_of_box[:, None] == images) & targets.valid[:, None]
     ranks = ((mine.cumsum(0) - 1) * mine).sum(1)
     placed = mine.any(1) & (ranks < places)
     # Slots without a place all go to one behind the last, which is cut off.
-    place = (targets.images * places + ranks).where(placed, batch * places)
+    place = (targets.image_of_box * places + ranks).where(placed, batch * places)
     slot_of = torch.zeros(batch * places + 1, dtype=torch.int64, device=device)
     slot_of = slot_of.scatter(0, place, torch.arange(slots, device=device))[:-1]
     valid = torch.arange(places, device=device) < mine.sum(0)[:, None]

@@ -1,1 +1,1 @@
-"""Faster R-CNN R50-FPN."""
+"""Faster R-CNN with a ResNet and a feature pyramid."""

@@ -32,7 +32,7 @@ BODY = "backbone.body."
 
 
 class WeightsError(AlphaIoUError):
-    """Weights of a backbone that are not there or do not fit."""
+    """Weights of a backbone do not exist or do not fit."""
 
 
 def resnet_fpn(

@@ -1,4 +1,4 @@
-"""Boxes as Faster R-CNN sees them: relative to a reference box, clipped, and compared."""
+"""Boxes of Faster R-CNN: encoded relative to a reference box, decoded, clipped, compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_GROWTH = math.log(1000 / 16)
 def encode(
     boxes: Float[Tensor, "*batch 4"], references: Float[Tensor, "*#batch 4"], weights: Weights
 ) -> Float[Tensor, "*batch 4"]:
-    """What leads from each reference to its box: moves in its sides, logarithms of growth.
+    """The deltas from each reference to its box: shifts in sides, logarithms of growth.
 
     Args:
         boxes: ``xyxy``.
@@ -36,7 +36,7 @@ def encode(
 def decode(
     deltas: Float[Tensor, "*batch 4"], references: Float[Tensor, "*#batch 4"], weights: Weights
 ) -> Float[Tensor, "*batch 4"]:
-    """The boxes ``xyxy`` that deltas lead to; no box grows more than 62.5 times.
+    """The boxes ``xyxy`` of deltas; no box grows more than 62.5 times.
 
     Examples:
         >>> anchor = torch.tensor([[0.0, 0.0, 4.0, 4.0]])

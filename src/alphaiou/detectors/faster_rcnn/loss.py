@@ -11,14 +11,14 @@ from torch.nn.functional import smooth_l1_loss
 from alphaiou._shapes import Bool, Float
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.faster_rcnn.boxes import Weights, decode, encode
-from alphaiou.losses.pair_loss import BoxLoss, pair_by_pair
+from alphaiou.losses.pair_loss import BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
 
 #: Losses of deltas.
 DeltaLoss = Literal["l1", "smooth_l1"]
 #: Where the smooth L1 loss turns from a square into a line, if anywhere.
 TURN: dict[str, float] = {"l1": 0.0, "smooth_l1": 1 / 9}
-#: How much a loss counts unless told: of deltas, and of boxes.
+#: The default weights of the losses of deltas and of boxes.
 DELTA_WEIGHT, BOX_WEIGHT = 1.0, 10.0
 
 
@@ -27,9 +27,9 @@ class RegressionLoss(nn.Module):
 
     Args:
         box_loss: ``l1`` or ``smooth_l1`` (which turns at 1/9) of the deltas; or an
-            ``AlphaIoULoss``, or a function from predicted and target boxes ``xyxy`` to one value a
-            pair, of the boxes that the deltas lead to.
-        weight: How much it counts; 1 for losses of deltas and 10 for losses of boxes unless given.
+            ``AlphaIoULoss``, or a function from predicted and target boxes ``xyxy`` to one value
+            per pair, of the boxes that the deltas lead to.
+        weight: Its weight; by default 1 for losses of deltas and 10 for losses of boxes.
         coder: The factors of the deltas.
     """
 
@@ -42,7 +42,7 @@ class RegressionLoss(nn.Module):
             check_choice("box_loss", box_loss, get_args(DeltaLoss))
             self.turn = TURN[box_loss]
         else:
-            self.box_loss = pair_by_pair(box_loss, box_format="xyxy")
+            self.box_loss = PairLoss(box_loss, box_format="xyxy")
         usual = BOX_WEIGHT if self.turn is None else DELTA_WEIGHT
         self.weight, self.coder = usual if weight is None else weight, coder
         check_number("weight of the box loss", self.weight, strict=False)
@@ -54,7 +54,7 @@ class RegressionLoss(nn.Module):
         boxes: Float[Tensor, "*slots 4"],
         positive: Bool[Tensor, "*slots"],
     ) -> Float[Tensor, ""]:
-        """The loss of the positives; what other slots hold does not matter."""
+        """The loss of the positives; the content of other slots does not matter."""
         valid = positive.reshape(-1)
         unit = torch.arange(4, device=valid.device) // 2
         # A slot without a pair becomes one like any other: 0, 0, 1, 1, found.

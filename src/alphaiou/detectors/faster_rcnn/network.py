@@ -1,4 +1,4 @@
-"""Faster R-CNN with a feature pyramid, trained with any box loss at fixed shapes."""
+"""Faster R-CNN with a feature pyramid, trained with any box loss and static shapes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou._shapes import Float
+from alphaiou.batch import Targets
 from alphaiou.detectors.base import (
+    DEVIATION,
+    MEAN,
     Detections,
     Detector,
     Images,
     PostProcess,
     Target,
-    TargetBatch,
     batch_images,
     batch_targets,
     in_unit,
@@ -35,14 +37,12 @@ from alphaiou.detectors.faster_rcnn.rpn import Proposals, RegionProposals, RPNLo
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, pad_targets
 from alphaiou.losses.pair_loss import BoxLoss
 
-#: Of the pixels of ImageNet, from 0 to 1.
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: Detections with a shorter side are none.
 LEAST_SIDE = 1e-2
 
 
 class FasterRCNN(Detector):
-    """The detector, torchvision's way: losses in training, detections in evaluation.
+    """Faster R-CNN with torchvision's interface: losses in training, detections in evaluation.
 
     ``model(images, targets)`` in training gives the losses ``objectness``, ``rpn_box``, ``class``
     and ``box``, to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels
@@ -90,7 +90,7 @@ class FasterRCNN(Detector):
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
 
     def forward(
-        self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
+        self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
         """Losses in training, detections in evaluation."""
         batch = (in_unit(batch_images(images, multiple=32)) - self.mean) / self.deviation
@@ -128,8 +128,8 @@ class FasterRCNN(Detector):
         there = proposals.valid[:, :, None] & (least_side(boxes) >= LEAST_SIDE)
         return boxes, logits.softmax(dim=-1)[:, :, 1:].where(there, 0.0)
 
-    def _truth(self, targets: Sequence[Target] | TargetBatch, images: int) -> Truth:
-        if isinstance(targets, TargetBatch):
+    def _truth(self, targets: Sequence[Target] | Targets, images: int) -> Truth:
+        if isinstance(targets, Targets):
             return pad_targets(targets, images, max(1, min(len(targets.labels), self.max_boxes)))
         most = max(len(target["boxes"]) for target in targets)
         return pad_targets(batch_targets(targets), images, max(1, most))
@@ -160,8 +160,8 @@ def faster_rcnn(
     Args:
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
         box_loss: Of the second stage: an ``AlphaIoULoss`` or a function from predicted and target
-            boxes ``xyxy`` to one value a pair, of decoded boxes; or ``l1`` or ``smooth_l1`` of the
-            deltas.
+            boxes ``xyxy`` to one value per pair, of decoded boxes; or ``l1`` or ``smooth_l1`` of
+            the deltas.
         box_weight: How much it counts, as the sum over positives divided by the number of sampled
             regions; 10 for losses of boxes and 1 for losses of deltas unless given.
         rpn_box_loss: Of the first stage, likewise.

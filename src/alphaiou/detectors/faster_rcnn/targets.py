@@ -1,4 +1,4 @@
-"""Which references answer for which boxes, and which of them train; fixed shapes, no host sync."""
+"""Which references learn which boxes, and which are sampled; static shapes, no host sync."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Bool, Float, Int
-from alphaiou.detectors.base import TargetBatch
+from alphaiou.batch import Targets
 from alphaiou.detectors.faster_rcnn.boxes import iou_matrix, least_side
 
 #: IoUs of this share of the best are as good: a compiled kernel may round them differently.
@@ -17,7 +17,7 @@ TIE = 1.0 - 1e-6
 
 
 class Truth(NamedTuple):
-    """The boxes to find, image by image.
+    """The ground truth of each image.
 
     Attributes:
         boxes: ``xyxy`` in pixels.
@@ -31,7 +31,7 @@ class Truth(NamedTuple):
 
 
 class Matches(NamedTuple):
-    """What each reference is to learn.
+    """The target of each reference.
 
     Attributes:
         target: The slot of the box that overlaps it most.
@@ -107,7 +107,7 @@ class Assignment:
         return Sample(rows, keys >= 2.0, keys >= 0.0)
 
 
-def pad_targets(targets: TargetBatch, images: int, most: int) -> Truth:
+def pad_targets(targets: Targets, images: int, most: int) -> Truth:
     """The boxes of each image in slots of its own; those without an area are left out.
 
     Args:
@@ -118,13 +118,13 @@ def pad_targets(targets: TargetBatch, images: int, most: int) -> Truth:
     Examples:
         >>> images, labels = torch.tensor([0, 1, 1]), torch.tensor([5, 6, 7])
         >>> boxes = torch.tensor([[0.0, 0, 2, 2], [0.0, 0, 3, 3], [1.0, 1, 4, 4]])
-        >>> flat = TargetBatch(images, labels, boxes, valid=labels > 0)
+        >>> flat = Targets(images, labels, boxes, valid=labels > 0)
         >>> pad_targets(flat, images=2, most=2).labels
         tensor([[5, 0],
                 [6, 7]])
     """
-    number = torch.arange(images, device=targets.images.device)[:, None]
-    own = (targets.images == number) & (targets.valid & (least_side(targets.boxes) > 0))
+    number = torch.arange(images, device=targets.image_of_box.device)[:, None]
+    own = (targets.image_of_box == number) & (targets.valid & (least_side(targets.boxes) > 0))
     rank = own.cumsum(dim=1) - 1
     # What has no place goes to one slot more, which is cut off.
     place = (number * most + rank).where(own & (rank < most), images * most).amin(dim=0)

@@ -1,1 +1,4 @@
-"""Operations of detectors: NMS, RoIAlign, assignment, norm and SiLU."""
+"""Operations of detectors: NMS, RoIAlign, assignment, batch norm with SiLU.
+
+Each has a reference in torch here and a Triton kernel of the same name in ``kernels``.
+"""

@@ -1,1 +1,1 @@
-"""YOLOv5 v4.0, n to x."""
+"""YOLOv5 v4.0 in five sizes, n to x."""

@@ -1,4 +1,4 @@
-"""Whether anchors suit the boxes of a data set, and anchors that do."""
+"""Anchors fitted to the boxes of a data set."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from alphaiou._shapes import Float
 from alphaiou.detectors.yolov5.targets import LARGEST_RATIO
 
-#: Below this share of boxes with an anchor that fits, anchors are worth making anew.
+#: New anchors are made if a smaller share of the boxes has an anchor that fits.
 ENOUGH = 0.98
 #: Boxes that clustering looks at, and how often it starts.
 SAMPLE, STARTS = 10_000, 10

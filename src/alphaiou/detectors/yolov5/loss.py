@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from alphaiou._shapes import Float
+from alphaiou.batch import Targets
 from alphaiou.boxes import box_iou, check_choice
-from alphaiou.detectors.base import TargetBatch
 from alphaiou.detectors.yolov5.targets import assign
-from alphaiou.losses.pair_loss import Boxes, BoxLoss, pair_by_pair
+from alphaiou.losses.pair_loss import Boxes, BoxLoss, PairLoss
 from alphaiou.numerics import check_number, upcast
 
 Objectness = Literal["iou", "similarity"]
@@ -34,7 +34,7 @@ class YOLOv5Loss(nn.Module):
     Args:
         num_classes: The number of classes.
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
-            any function from predicted and target boxes in ``cxcywh`` to one value a pair.
+            any function from predicted and target boxes in ``cxcywh`` to one value per pair.
         box_gain: The gain of the box part.
         objectness_gain: The gain of the objectness part for images of 640 pixels; it goes with
             their area.
@@ -64,14 +64,14 @@ class YOLOv5Loss(nn.Module):
         # In a tensor, so that what is compiled for some gains serves for others.
         gains = torch.tensor([box_gain, objectness_gain, class_gain * num_classes / 80])
         self.register_buffer("gains", gains, persistent=False)
-        self.box_loss = pair_by_pair(box_loss, box_format="cxcywh")
+        self.box_loss = PairLoss(box_loss, box_format="cxcywh")
         #: With several processes: their mean number of positives, so that each counts alike.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 
     def forward(
         self,
         outputs: Sequence[Predictions],
-        targets: TargetBatch,
+        targets: Targets,
         anchors: Float[Tensor, "layers anchors 2"],
         strides: Sequence[int],
     ) -> dict[str, Float[Tensor, ""]]:
@@ -89,7 +89,7 @@ class YOLOv5Loss(nn.Module):
         anchors: Float[Tensor, "anchors 2"],
         stride: int,
         balance: float,
-        targets: TargetBatch,
+        targets: Targets,
     ) -> Float[Tensor, " 3"]:
         """The three parts of one layer."""
         rows, columns = output.shape[1:3]

@@ -1,4 +1,4 @@
-"""YOLOv5 v4.0: its blocks, its network, and the detector."""
+"""YOLOv5 v4.0: the detector, its network and its blocks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from alphaiou._shapes import Float, Shaped
+from alphaiou.batch import Targets
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.base import (
     Detections,
@@ -19,7 +20,6 @@ from alphaiou.detectors.base import (
     Images,
     PostProcess,
     Target,
-    TargetBatch,
     batch_images,
     batch_targets,
     in_unit,
@@ -30,8 +30,205 @@ from alphaiou.detectors.yolov5.loss import Objectness, Predictions, YOLOv5Loss, 
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.pair_loss import BoxLoss
 
+#: Multiples of depth and width.
+SIZES = {
+    "yolov5n": (0.33, 0.25),
+    "yolov5s": (0.33, 0.50),
+    "yolov5m": (0.67, 0.75),
+    "yolov5l": (1.00, 1.00),
+    "yolov5x": (1.33, 1.25),
+}
+STRIDES = (8, 16, 32)
+#: Width and height in pixels, for images of 640.
+ANCHORS = (
+    ((10, 13), (16, 30), (33, 23)),
+    ((30, 61), (62, 45), (59, 119)),
+    ((116, 90), (156, 198), (373, 326)),
+)
 Features = Float[Tensor, "batch _channels _height _width"]
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+def yolov5(
+    name: str,
+    num_classes: int,
+    box_loss: BoxLoss | None = None,
+    *,
+    box_gain: float = 0.05,
+    objectness_gain: float = 1.0,
+    class_gain: float = 0.5,
+    objectness: Objectness = "iou",
+    anchors: Float[Tensor, "3 3 2"] | None = None,
+    postprocess: PostProcess | None = None,
+) -> YOLOv5:
+    """YOLOv5 with random weights.
+
+    Args:
+        name: One of ``SIZES``.
+        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
+        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``cxcywh``
+            to one value per pair; α-IoU with α = 3 by default.
+        box_gain: The weight of the box part of the loss.
+        objectness_gain: The weight of the objectness part for images of 640 pixels; it is scaled
+            with their area.
+        class_gain: The weight of the class part for 80 classes; it is scaled with their number.
+        objectness: What the objectness of a positive learns: ``iou``, or ``similarity`` (one minus
+            the box loss) as in the published code of the paper.
+        anchors: Width and height of three anchors on each of three layers, in pixels; those of
+            YOLOv5 unless given.
+        postprocess: Thresholds of score and NMS, and the number of detections.
+
+    Examples:
+        >>> sum(parameter.numel() for parameter in yolov5("yolov5s", 80).parameters())
+        7276605
+    """
+    check_choice("name", name, tuple(SIZES))
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    depth, width = SIZES[name]
+    return YOLOv5(
+        YOLOv5Network(num_classes, depth=depth, width=width),
+        YOLOv5Loss(
+            num_classes,
+            AlphaIoULoss() if box_loss is None else box_loss,
+            box_gain=box_gain,
+            objectness_gain=objectness_gain,
+            class_gain=class_gain,
+            objectness=objectness,
+        ),
+        postprocess=postprocess or PostProcess(),
+        anchors=anchors,
+    )
+
+
+class YOLOv5(Detector):
+    """YOLOv5 with torchvision's interface: losses in training, detections in evaluation.
+
+    ``model(images, targets)`` in training gives the losses ``box``, ``objectness`` and ``class``,
+    to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
+    image), ``scores`` and ``labels`` of each image, best first. Images are a batch, or a list of
+    any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+    """
+
+    anchors: Tensor
+    #: The parts that are compiled separately: the network does not depend on the loss, so that its
+    #: kernels serve the next training with another loss.
+    compiled_parts = ("network", "loss")
+    loss_names = ("box", "objectness", "class")
+    sums_over_images = True
+
+    def __init__(
+        self,
+        network: YOLOv5Network,
+        loss: YOLOv5Loss,
+        *,
+        postprocess: PostProcess,
+        anchors: Float[Tensor, "3 3 2"] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.loss, self.postprocess = network, loss, postprocess
+        default = torch.tensor(ANCHORS, dtype=torch.float32)
+        self.register_buffer("anchors", default if anchors is None else anchors.float())
+
+    def forward(
+        self, images: Images, targets: Sequence[Target] | Targets | None = None
+    ) -> dict[str, Tensor] | list[Detections]:
+        """Losses in training, detections in evaluation."""
+        batch = batch_images(images, multiple=STRIDES[-1])
+        if not self.training:
+            sizes = [(image.shape[-2], image.shape[-1]) for image in images]
+            return self.postprocess(self.predict(self.network(batch)), sizes)
+        if targets is None:
+            raise ValueError("targets must be given in training; call model.eval() to detect")
+        if not isinstance(targets, Targets):
+            targets = batch_targets(targets)
+        losses: dict[str, Tensor] = self.loss(self.network(batch), targets, self.anchors, STRIDES)
+        return losses
+
+    def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
+        """Fit the anchors to the boxes if too few boxes match the present ones."""
+        self.anchors.copy_(fit_anchors(sizes, self.anchors, seed=seed))
+
+    def predict(
+        self, outputs: Sequence[Predictions]
+    ) -> tuple[Float[Tensor, "batch n 4"], Float[Tensor, "batch n classes"]]:
+        """The box of every prediction, ``xyxy`` in pixels, and its score for each class."""
+        boxes, scores = [], []
+        for output, anchors, stride in zip(outputs, self.anchors, STRIDES, strict=True):
+            raw = output.float()
+            rows, columns = raw.shape[1:3]
+            y, x = torch.meshgrid(
+                torch.arange(rows, device=raw.device),
+                torch.arange(columns, device=raw.device),
+                indexing="ij",
+            )
+            corner = torch.stack([x, y], dim=-1)[:, :, None]
+            box = decode(raw[..., :4], anchors / stride)
+            centre, half = (box[..., :2] + corner) * stride, box[..., 2:] * (stride / 2)
+            boxes.append(torch.cat([centre - half, centre + half], dim=-1).flatten(1, 3))
+            scores.append((raw[..., 4:5].sigmoid() * raw[..., 5:].sigmoid()).flatten(1, 3))
+        return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
+
+
+class YOLOv5Network(nn.Module):
+    """Images to raw predictions on three layers: backbone, path to finer layers and back, head."""
+
+    def __init__(self, num_classes: int, *, depth: float, width: float) -> None:
+        super().__init__()
+        c1, c2, c3, c4, c5 = (math.ceil(c * width / 8) * 8 for c in (64, 128, 256, 512, 1024))
+        n3, n9 = (max(round(n * depth), 1) for n in (3, 9))
+        self.stem = Focus(3, c1)
+        self.down2, self.stage2 = Conv(c1, c2, 3, 2), C3(c2, c2, n3)
+        self.down3, self.stage3 = Conv(c2, c3, 3, 2), C3(c3, c3, n9)
+        self.down4, self.stage4 = Conv(c3, c4, 3, 2), C3(c4, c4, n9)
+        self.down5, self.pool5 = Conv(c4, c5, 3, 2), SPP(c5)
+        self.stage5 = C3(c5, c5, n3, shortcut=False)
+
+        self.narrow5, self.merge4 = Conv(c5, c4), C3(2 * c4, c4, n3, shortcut=False)
+        self.narrow4, self.out3 = Conv(c4, c3), C3(2 * c3, c3, n3, shortcut=False)
+        self.shrink3, self.out4 = Conv(c3, c3, 3, 2), C3(2 * c3, c4, n3, shortcut=False)
+        self.shrink4, self.out5 = Conv(c4, c4, 3, 2), C3(2 * c4, c5, n3, shortcut=False)
+
+        self.channels = num_classes + 5
+        outputs = len(ANCHORS[0]) * self.channels
+        heads = [nn.Conv2d(channels, outputs, 1) for channels in (c3, c4, c5)]
+        for head, stride in zip(heads, STRIDES, strict=True):
+            _set_prior(head, stride, num_classes)
+        self.head = nn.ModuleList(heads)
+
+    def forward(
+        self, images: Shaped[Tensor, "batch 3 height width"]
+    ) -> list[Float[Tensor, "batch _rows _columns anchors channels"]]:
+        """The predictions of the layers at strides 8, 16 and 32, from bytes or numbers to 1."""
+        x3 = self.stage3(self.down3(self.stage2(self.down2(self.stem(in_unit(images))))))
+        x4 = self.stage4(self.down4(x3))
+        x5 = self.stage5(self.pool5(self.down5(x4)))
+
+        n5 = self.narrow5(x5)
+        n4 = self.narrow4(self.merge4(torch.cat([doubled(n5), x4], dim=1)))
+        p3 = self.out3(torch.cat([doubled(n4), x3], dim=1))
+        p4 = self.out4(torch.cat([self.shrink3(p3), n4], dim=1))
+        p5 = self.out5(torch.cat([self.shrink4(p4), n5], dim=1))
+        return [self._predicted(*one) for one in zip((p3, p4, p5), self.head, strict=True)]
+
+    def _predicted(self, x: Features, head: nn.Module) -> Predictions:
+        assert isinstance(head, nn.Conv2d)
+        # In channels-last memory this moves nothing.
+        last = convolve(x, head).permute(0, 2, 3, 1)
+        predictions: Tensor = last.unflatten(-1, (-1, self.channels))  # type: ignore[no-untyped-call]
+        return predictions
+
+
+@torch.no_grad()
+def _set_prior(head: nn.Conv2d, stride: int, num_classes: int) -> None:
+    """Start from about 8 objects in an image of 640 pixels, and classes that are rare."""
+    assert head.bias is not None
+    bias = head.bias.view(-1, num_classes + 5)
+    bias[:, 4] += math.log(8 / (640 / stride) ** 2)
+    bias[:, 5:] += math.log(0.6 / (num_classes - 0.99))
+
+
+# --- blocks ---------------------------------------------------------------------------------------
 
 
 class Conv(nn.Module):
@@ -139,10 +336,10 @@ def doubled(x: Features) -> Features:
 
 
 def convolve(x: Features, conv: nn.Conv2d) -> Features:
-    """A convolution; on CUDA its channels, in and out, are made up to eights.
+    """A convolution; on CUDA its channels, in and out, are padded to multiples of eight.
 
-    The fast kernels there take no other numbers: for the 12 channels of an image's 2×2 blocks, or
-    the 75 of a head for 20 classes, cuDNN would make up copies first, or take slow ones.
+    The fast kernels take no other numbers: for the 12 channels of an image's 2×2 blocks, or the 75
+    of a head for 20 classes, cuDNN would pad copies first, or take slow kernels.
     """
     fits = conv.in_channels % 8 == conv.out_channels % 8 == 0
     convolved: Tensor = convolve_in_eights(x, conv) if x.is_cuda and not fits else conv(x)
@@ -159,8 +356,11 @@ def convolve_in_eights(x: Features, conv: nn.Conv2d) -> Features:
     return wide[:, : conv.out_channels]
 
 
+# --- inference ------------------------------------------------------------------------------------
+
+
 def fold_batch_norm(model: AnyModule) -> AnyModule:
-    """A copy for inference whose convolutions have taken in their batch norms.
+    """A copy for inference with each batch norm folded into its convolution.
 
     Examples:
         >>> folded = fold_batch_norm(Conv(3, 8, kernel=3))
@@ -173,199 +373,3 @@ def fold_batch_norm(model: AnyModule) -> AnyModule:
             module.conv = fuse_conv_bn_eval(module.conv, module.norm)
             module.norm = nn.Identity()
     return folded
-
-
-#: Multiples of depth and width.
-SIZES = {
-    "yolov5n": (0.33, 0.25),
-    "yolov5s": (0.33, 0.50),
-    "yolov5m": (0.67, 0.75),
-    "yolov5l": (1.00, 1.00),
-    "yolov5x": (1.33, 1.25),
-}
-STRIDES = (8, 16, 32)
-#: Width and height in pixels, for images of 640.
-ANCHORS = (
-    ((10, 13), (16, 30), (33, 23)),
-    ((30, 61), (62, 45), (59, 119)),
-    ((116, 90), (156, 198), (373, 326)),
-)
-
-
-class YOLOv5Network(nn.Module):
-    """Images to raw predictions on three layers: backbone, path to finer layers and back, head."""
-
-    def __init__(self, num_classes: int, *, depth: float, width: float) -> None:
-        super().__init__()
-        c1, c2, c3, c4, c5 = (math.ceil(c * width / 8) * 8 for c in (64, 128, 256, 512, 1024))
-        n3, n9 = (max(round(n * depth), 1) for n in (3, 9))
-        self.stem = Focus(3, c1)
-        self.down2, self.stage2 = Conv(c1, c2, 3, 2), C3(c2, c2, n3)
-        self.down3, self.stage3 = Conv(c2, c3, 3, 2), C3(c3, c3, n9)
-        self.down4, self.stage4 = Conv(c3, c4, 3, 2), C3(c4, c4, n9)
-        self.down5, self.pool5 = Conv(c4, c5, 3, 2), SPP(c5)
-        self.stage5 = C3(c5, c5, n3, shortcut=False)
-
-        self.narrow5, self.merge4 = Conv(c5, c4), C3(2 * c4, c4, n3, shortcut=False)
-        self.narrow4, self.out3 = Conv(c4, c3), C3(2 * c3, c3, n3, shortcut=False)
-        self.shrink3, self.out4 = Conv(c3, c3, 3, 2), C3(2 * c3, c4, n3, shortcut=False)
-        self.shrink4, self.out5 = Conv(c4, c4, 3, 2), C3(2 * c4, c5, n3, shortcut=False)
-
-        self.channels = num_classes + 5
-        outputs = len(ANCHORS[0]) * self.channels
-        heads = [nn.Conv2d(channels, outputs, 1) for channels in (c3, c4, c5)]
-        for head, stride in zip(heads, STRIDES, strict=True):
-            _set_prior(head, stride, num_classes)
-        self.head = nn.ModuleList(heads)
-
-    def forward(
-        self, images: Shaped[Tensor, "batch 3 height width"]
-    ) -> list[Float[Tensor, "batch _rows _columns anchors channels"]]:
-        """The predictions of the layers at strides 8, 16 and 32, from bytes or numbers to 1."""
-        x3 = self.stage3(self.down3(self.stage2(self.down2(self.stem(in_unit(images))))))
-        x4 = self.stage4(self.down4(x3))
-        x5 = self.stage5(self.pool5(self.down5(x4)))
-
-        n5 = self.narrow5(x5)
-        n4 = self.narrow4(self.merge4(torch.cat([doubled(n5), x4], dim=1)))
-        p3 = self.out3(torch.cat([doubled(n4), x3], dim=1))
-        p4 = self.out4(torch.cat([self.shrink3(p3), n4], dim=1))
-        p5 = self.out5(torch.cat([self.shrink4(p4), n5], dim=1))
-        return [self._predicted(*one) for one in zip((p3, p4, p5), self.head, strict=True)]
-
-    def _predicted(self, x: Features, head: nn.Module) -> Predictions:
-        assert isinstance(head, nn.Conv2d)
-        # In channels-last memory this moves nothing.
-        last = convolve(x, head).permute(0, 2, 3, 1)
-        predictions: Tensor = last.unflatten(-1, (-1, self.channels))  # type: ignore[no-untyped-call]
-        return predictions
-
-
-class YOLOv5(Detector):
-    """The detector, torchvision's way: losses in training, detections in evaluation.
-
-    ``model(images, targets)`` in training gives the losses ``box``, ``objectness`` and ``class``,
-    to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
-    image), ``scores`` and ``labels`` of each image, best first. Images are a batch, or a list of
-    any sizes, of bytes or of numbers from 0 to 1; they are not resized.
-    """
-
-    anchors: Tensor
-    #: The parts that are worth compiling by themselves: the network does not depend on the loss, so
-    #: that the kernels made for one training serve the next with another loss.
-    compiled_parts = ("network", "loss")
-    loss_names = ("box", "objectness", "class")
-    sums_over_images = True
-
-    def __init__(
-        self,
-        network: YOLOv5Network,
-        loss: YOLOv5Loss,
-        *,
-        postprocess: PostProcess,
-        anchors: Float[Tensor, "3 3 2"] | None = None,
-    ) -> None:
-        super().__init__()
-        self.network, self.loss, self.postprocess = network, loss, postprocess
-        default = torch.tensor(ANCHORS, dtype=torch.float32)
-        self.register_buffer("anchors", default if anchors is None else anchors.float())
-
-    def forward(
-        self, images: Images, targets: Sequence[Target] | TargetBatch | None = None
-    ) -> dict[str, Tensor] | list[Detections]:
-        """Losses in training, detections in evaluation."""
-        batch = batch_images(images, multiple=STRIDES[-1])
-        if not self.training:
-            sizes = [(image.shape[-2], image.shape[-1]) for image in images]
-            return self.postprocess(self.predict(self.network(batch)), sizes)
-        if targets is None:
-            raise ValueError("targets must be given in training; call model.eval() to detect")
-        if not isinstance(targets, TargetBatch):
-            targets = batch_targets(targets)
-        losses: dict[str, Tensor] = self.loss(self.network(batch), targets, self.anchors, STRIDES)
-        return losses
-
-    def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
-        """Take other anchors if too few boxes are like these."""
-        self.anchors.copy_(fit_anchors(sizes, self.anchors, seed=seed))
-
-    def predict(
-        self, outputs: Sequence[Predictions]
-    ) -> tuple[Float[Tensor, "batch n 4"], Float[Tensor, "batch n classes"]]:
-        """The box of every prediction, ``xyxy`` in pixels, and its score for each class."""
-        boxes, scores = [], []
-        for output, anchors, stride in zip(outputs, self.anchors, STRIDES, strict=True):
-            raw = output.float()
-            rows, columns = raw.shape[1:3]
-            y, x = torch.meshgrid(
-                torch.arange(rows, device=raw.device),
-                torch.arange(columns, device=raw.device),
-                indexing="ij",
-            )
-            corner = torch.stack([x, y], dim=-1)[:, :, None]
-            box = decode(raw[..., :4], anchors / stride)
-            centre, half = (box[..., :2] + corner) * stride, box[..., 2:] * (stride / 2)
-            boxes.append(torch.cat([centre - half, centre + half], dim=-1).flatten(1, 3))
-            scores.append((raw[..., 4:5].sigmoid() * raw[..., 5:].sigmoid()).flatten(1, 3))
-        return torch.cat(boxes, dim=1), torch.cat(scores, dim=1)
-
-
-def yolov5(
-    name: str,
-    num_classes: int,
-    box_loss: BoxLoss | None = None,
-    *,
-    box_gain: float = 0.05,
-    objectness_gain: float = 1.0,
-    class_gain: float = 0.5,
-    objectness: Objectness = "iou",
-    anchors: Float[Tensor, "3 3 2"] | None = None,
-    postprocess: PostProcess | None = None,
-) -> YOLOv5:
-    """YOLOv5 with fresh weights.
-
-    Args:
-        name: One of ``SIZES``.
-        num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
-        box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``cxcywh``
-            to one value a pair; α-IoU with α = 3 unless given.
-        box_gain: How much the box part of the loss counts.
-        objectness_gain: How much the objectness part counts, for images of 640 pixels; for others
-            it goes with their area.
-        class_gain: How much the class part counts, for 80 classes; it goes with their number.
-        objectness: What the objectness of a positive learns: ``iou``, or ``similarity`` (one minus
-            the box loss) as in the published code of the paper.
-        anchors: Width and height of three anchors on each of three layers, in pixels; those of
-            YOLOv5 unless given.
-        postprocess: Thresholds of score and NMS, and the number of detections.
-
-    Examples:
-        >>> sum(parameter.numel() for parameter in yolov5("yolov5s", 80).parameters())
-        7276605
-    """
-    check_choice("name", name, tuple(SIZES))
-    if num_classes < 1:
-        raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    depth, width = SIZES[name]
-    return YOLOv5(
-        YOLOv5Network(num_classes, depth=depth, width=width),
-        YOLOv5Loss(
-            num_classes,
-            AlphaIoULoss() if box_loss is None else box_loss,
-            box_gain=box_gain,
-            objectness_gain=objectness_gain,
-            class_gain=class_gain,
-            objectness=objectness,
-        ),
-        postprocess=postprocess or PostProcess(),
-        anchors=anchors,
-    )
-
-
-@torch.no_grad()
-def _set_prior(head: nn.Conv2d, stride: int, num_classes: int) -> None:
-    """Start from about 8 objects in an image of 640 pixels, and classes that are rare."""
-    assert head.bias is not None
-    bias = head.bias.view(-1, num_classes + 5)
-    bias[:, 4] += math.log(8 / (640 / stride) ** 2)
-    bias[:, 5:] += math.log(0.6 / (num_classes - 0.99))

@@ -1,4 +1,4 @@
-"""Which predictions of YOLOv5 answer for which boxes, at fixed shapes and without a host sync."""
+"""Which predictions of YOLOv5 learn which boxes, with static shapes and no host synchronisation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Bool, Float, Int
-from alphaiou.detectors.base import TargetBatch
+from alphaiou.batch import Targets
 
 #: An anchor fits a box if neither is this many times as wide or as high as the other.
 LARGEST_RATIO = 4.0
@@ -33,7 +33,7 @@ class Positives(NamedTuple):
 
 
 def assign(
-    targets: TargetBatch,
+    targets: Targets,
     anchors: Float[Tensor, "anchors 2"],
     *,
     stride: int,
@@ -51,7 +51,7 @@ def assign(
         grid: Rows and columns of the layer.
 
     Returns:
-        Nine slots a box (three anchors, three cells), the predictions in the order image, row,
+        Nine slots per box (three anchors, three cells), the predictions in the order image, row,
         column, anchor.
     """
     sizes = (targets.boxes[:, 2:] - targets.boxes[:, :2]) / stride
@@ -64,7 +64,7 @@ def assign(
 
     shape = valid.shape
     rows, columns = grid
-    place = (targets.images[:, None] * rows + cells[..., 1]) * columns + cells[..., 0]
+    place = (targets.image_of_box[:, None] * rows + cells[..., 1]) * columns + cells[..., 0]
     number = torch.arange(len(anchors), device=place.device)[:, None]
     predictions = place[:, None] * len(anchors) + number
     offsets = centres[:, None] - cells

@@ -8,15 +8,18 @@ const SCORE_COLUMNS = {
   map: "mAP",
   map75_95: "mAP75:95",
 };
-const AP_THRESHOLDS = [50, 55, 60, 65, 70, 75, 80, 85, 90, 95];
+const SCORES = Object.keys(SCORE_COLUMNS);
+const AP_THRESHOLDS = [50, 75, 85, 95];
 const COLOURS = 7;
 
-const scoreText = (share) => (100 * share).toFixed(2);
-const signed = (share) => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(2)}`;
+const signed = (points) => `${points < 0 ? "−" : "+"}${Math.abs(points).toFixed(2)}`;
 
-/** A change, and below it the interval where several seeds give one. */
-const changeText = ({ mean, low, high }) =>
-  signed(mean) + (low === null ? "" : `\n${signed(low)} to ${signed(high)}`);
+/** Values in the order of the columns, by the names of the scores. */
+const byScore = (values) => Object.fromEntries(SCORES.map((score, i) => [score, values[i]]));
+
+/** A change, and below it the interval if there are several seeds. */
+const changeText = ([mean, low, high]) =>
+  signed(mean) + (low === undefined ? "" : `\n${signed(low)} to ${signed(high)}`);
 
 /** A colour of its own for each line, and dashes once the colours are used up. */
 const seriesStyle = (i) => `s${i % COLOURS}${i < COLOURS ? "" : " dashed"}`;
@@ -43,10 +46,9 @@ function seedText(runs) {
 }
 
 function drawScores(runs) {
-  const columns = Object.keys(SCORE_COLUMNS);
   const rows = runs.flatMap(({ name, seeds, scores, changes }) => [
-    [name, String(seeds), ...columns.map((column) => scoreText(scores[column]))],
-    ...(changes ? [["– change", "", ...columns.map((column) => changeText(changes[column]))]] : []),
+    [name, String(seeds), ...scores.map((score) => score.toFixed(2))],
+    ...(changes ? [["– change", "", ...changes.map(changeText)]] : []),
   ]);
   const styles = rows.map(([name]) => (name === "– change" ? "change" : ""));
   fillTable(byId("scores"), ["loss", "seeds", ...Object.values(SCORE_COLUMNS)], rows, styles);
@@ -62,8 +64,8 @@ function changedRuns(runs) {
 
 /** An axis, in percent, that holds all changes and zero. */
 function changeAxis(changes) {
-  const ends = changes.flatMap(({ mean, low, high }) => [mean, low ?? mean, high ?? mean, 0]);
-  const [low, high] = [100 * Math.min(...ends), 100 * Math.max(...ends)];
+  const ends = [...changes.flat(), 0];
+  const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const margin = 0.07 * (high - low || 1);
   return { low: low - margin, high: high + margin };
 }
@@ -74,10 +76,10 @@ function changeMarks(lists) {
     list.map(([x, change]) => ({ x, change, style: seriesStyle(i) })));
   return {
     lines: lists.map((list, i) =>
-      ({ points: list.map(([x, { mean }]) => [x, 100 * mean]), style: seriesStyle(i) })),
-    dots: points.map(({ x, change, style }) => ({ at: [x, 100 * change.mean], style })),
-    whiskers: points.filter(({ change }) => change.low !== null).map(({ x, change, style }) =>
-      ({ at: x, low: 100 * change.low, high: 100 * change.high, style })),
+      ({ points: list.map(([x, [mean]]) => [x, mean]), style: seriesStyle(i) })),
+    dots: points.map(({ x, change: [mean], style }) => ({ at: [x, mean], style })),
+    whiskers: points.filter(({ change }) => change.length > 1).map(
+      ({ x, change: [, low, high], style }) => ({ at: x, low, high, style })),
   };
 }
 
@@ -87,7 +89,8 @@ function drawLegend(id, names) {
 }
 
 function drawChanges(runs) {
-  const lists = runs.map(({ changes }) => AP_THRESHOLDS.map((t) => [t, changes[`ap${t}`]]));
+  const lists = runs.map(({ changes }) =>
+    AP_THRESHOLDS.map((t) => [t, byScore(changes)[`ap${t}`]]));
   const marks = changeMarks(lists);
   const [low, high] = [48, 97];
   drawChart(byId("chart-change"), {
@@ -103,11 +106,10 @@ function drawChanges(runs) {
 /** The chosen score against α, a line for each kind; the mark is the α of the controls. */
 function drawSweep(runs) {
   const score = byId("score").value;
-  const none = { mean: 0, low: null, high: null };
   const swept = runs.filter(({ alpha, changes }) => alpha === 1 || (alpha !== null && changes));
   const kinds = [...new Set(swept.map(({ kind }) => kind))];
   const lists = kinds.map((kind) => swept.filter((run) => run.kind === kind)
-    .map(({ alpha, changes }) => [alpha, changes ? changes[score] : none]));
+    .map(({ alpha, changes }) => [alpha, changes ? byScore(changes)[score] : [0]]));
   const most = Math.max(...lists.flat().map(([alpha]) => alpha), 3);
   drawChart(byId("chart-sweep"), {
     label: `Change of ${SCORE_COLUMNS[score]} against α, in points`,

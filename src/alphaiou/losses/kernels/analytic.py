@@ -1,14 +1,14 @@
 """Loss and gradient of one box pair in closed form: the derivation behind the fused kernels.
 
-The same formulas as ``terms.py``, with the reverse pass written out by hand, in the few operations
-that torch and Triton share: Triton compiles these very functions for CUDA, torch's own compiler for
-the CPU. ``tl`` is ``losses.dialect`` here and ``triton.language`` there; hence one operation after
-another, no closures, and branches on the kind alone.
+The formulas of ``losses/kinds.py`` with the reverse pass written out by hand, in the few operations
+that torch and Triton share: Triton compiles these functions for CUDA (``triton.py``), torch's own
+compiler for the CPU (``cpu.py``). ``tl`` is ``triton_ops`` here and ``triton.language`` there;
+hence no closures, and branches on the kind, the format and ``box_cox`` only.
 
-The derivation. Along each axis the loss L knows the prediction's corners (lo, hi) only through six
-lengths in hull units (``Axis``: pred, overlap, gap, hull, low, high). Every kind returns the slope
-of L along each of them (``Slope``), by the chain rule from its equation; ``corner_slopes`` leads
-back:
+``pair_loss``, at the end, is the entry. Along each axis the loss L depends on the prediction's
+corners (lo, hi) only through six lengths in hull units (``Axis``: pred, overlap, gap, hull, low,
+high). Every kind returns the slope of L along each of them (``Slope``), by the chain rule from its
+equation, and ``corner_slopes`` leads back to the corners:
 
     pred    = hi − lo                               ∂hi = 1            ∂lo = −1
     overlap = max(min(hi, hiᵍ) − max(lo, loᵍ), 0)   ∂hi = [hi < hiᵍ]   ∂lo = −[lo > loᵍ]
@@ -18,6 +18,10 @@ back:
 
 where [·] is ½ at a tie, as in torch's ``minimum`` and ``maximum``. The hull unit itself is held
 constant (no loss depends on it). The caps are those of ``numerics.py``.
+
+In the code, ``slope`` is the derivative of the value beside it, and ``grad`` is that derivative
+times the factors that its components share. Adding −0.0 (``NO_GRAD``) is the one addition that a
+compiler may leave out.
 """
 
 from __future__ import annotations
@@ -31,17 +35,23 @@ from alphaiou import numerics
 from alphaiou.losses.kernels import triton_ops as tl
 from alphaiou.losses.kinds import GAP_CEILING
 
+# Triton sees the floats of this module, so those of others get a name here.
 FLOOR = numerics.FLOOR
 TINY = numerics.LOG_FLOOR
+LOG2_TINY = math.log2(TINY)
 SLOPE_FLOOR = numerics.SLOPE_FLOOR
 LOG2_SLOPE_FLOOR = math.log2(SLOPE_FLOOR)
 SIDE_FLOOR = numerics.SIDE_FLOOR
 PER_SIDE_FLOOR = 1.0 / SIDE_FLOOR
 SMALL_ALPHA = numerics.SMALL_ALPHA
-LOG2_TINY = math.log2(TINY)
+PENALTY_CEILING = numerics.PENALTY_CEILING
+#: The largest slope that can be led back through hull units.
+SLOPE_CEILING = 1e37
 LN2 = math.log(2.0)
-#: No slope: adding −0.0 is the one addition that a compiler may leave out.
-NONE = -0.0
+HALF_PI = math.pi / 2
+V_SCALE = 4.0 / math.pi**2
+#: The slope along a length that a term does not depend on.
+NO_GRAD = -0.0
 
 
 class Axis(NamedTuple):
@@ -67,8 +77,7 @@ class Slope(NamedTuple):
     high: Tensor | float
 
 
-# The next four are the machine's own on CUDA: approximations good to a unit in the last place, and
-# a product that is rounded before it is added to anything (see ``triton_kernel.py``).
+# --- Operations with a CUDA instruction of their own: see triton.py -------------------------------
 
 
 def reciprocal(value):
@@ -88,11 +97,15 @@ def rounded_product(a, b):
     return a * b
 
 
-def powered(base, alpha):
-    """base^α and its slope, for base ≥ 0 and α > 0; the slope is capped where α < 1."""
-    log = log2(base)
-    knee = tl.maximum(log, tl.where(alpha < 1.0, LOG2_SLOPE_FLOOR, -1e30))
-    return exp2(alpha * log), alpha * exp2((alpha - 1.0) * knee)
+# --- Functions of one number, most of them with their slope ---------------------------------------
+
+
+def sign(value):
+    return tl.where(value > 0, 1.0, tl.where(value < 0, -1.0, 0.0))
+
+
+def positive_part(value):
+    return tl.maximum(value, 0.0)
 
 
 def minus_expm1(z):
@@ -105,6 +118,28 @@ def minus_expm1(z):
     series = tl.fma(z, series, 0.5)
     series = -z * tl.fma(z, series, 1.0)
     return tl.where(z > -0.5, series, 1.0 - tl.exp(z))
+
+
+def arc_tangent(rise, run):
+    """The angle of a rise and a run, both ≥ 0, to 2e-7."""
+    steep = rise > run
+    ratio = tl.minimum(rise, run) * reciprocal(tl.maximum(tl.maximum(rise, run), TINY))
+    square = ratio * ratio
+    series = tl.fma(square, -0.004054425279, 0.02186243085)
+    series = tl.fma(square, series, -0.0559115454)
+    series = tl.fma(square, series, 0.09642138471)
+    series = tl.fma(square, series, -0.1390860588)
+    series = tl.fma(square, series, 0.1994656079)
+    series = tl.fma(square, series, -0.3332986035)
+    angle = ratio * tl.fma(square, series, 0.9999993355)
+    return tl.where(steep, HALF_PI - angle, angle)
+
+
+def powered(base, alpha):
+    """base^α and its slope, for base ≥ 0 and α > 0; the slope is capped where α < 1."""
+    log = log2(base)
+    knee = tl.maximum(log, tl.where(alpha < 1.0, LOG2_SLOPE_FLOOR, -1e30))
+    return exp2(alpha * log), alpha * exp2((alpha - 1.0) * knee)
 
 
 def similarity_loss(similarity, alpha, box_cox):
@@ -128,12 +163,44 @@ def side_ratio(numerator, side):
     return numerator * per_side, tl.minimum(side * PER_SIDE_FLOOR, 1.0) * per_side
 
 
-def sign(value):
-    return tl.where(value > 0, 1.0, tl.where(value < 0, -1.0, 0.0))
+def huber(value, beta, alpha):
+    """(Huber loss)^α and its slope."""
+    small = value < beta
+    steepness = tl.where(small, value * reciprocal(beta), 1.0)
+    bent = tl.where(small, 0.5 * value * steepness, value - 0.5 * beta)
+    powered_value, slope = powered(bent, alpha)
+    return powered_value, slope * steepness
 
 
-def positive_part(value):
-    return tl.maximum(value, 0.0)
+def saturated(slope):
+    return tl.minimum(tl.maximum(slope, -SLOPE_CEILING), SLOPE_CEILING)
+
+
+# --- Lengths: from coordinates to lengths, and slopes from lengths back to coordinates ------------
+
+
+def relative_corners(first, second, target_first, target_second, box_format):
+    """Low and high of both boxes along one axis, as in ``boxes.py``."""
+    if box_format == "xyxy":
+        low, high, target_low, target_high = first, second, target_first, target_second
+    elif box_format == "xywh":
+        low, target_low = first - target_first, target_first * 0.0
+        high, target_high = low + second, target_second
+    else:
+        place = first - target_first
+        low, high = place - 0.5 * second, place + 0.5 * second
+        target_low, target_high = -0.5 * target_second, 0.5 * target_second
+    return (
+        middle_if_inverted(low, low, high),
+        middle_if_inverted(high, low, high),
+        middle_if_inverted(target_low, target_low, target_high),
+        middle_if_inverted(target_high, target_low, target_high),
+        high < low,
+    )
+
+
+def middle_if_inverted(corner, low, high):
+    return tl.where(high < low, 0.5 * low + 0.5 * high, corner)
 
 
 def measure(low, high, target_low, target_high, per_longer):
@@ -169,11 +236,6 @@ def growth(axis):
     return tl.where(axis.gap > 0, axis.pred - axis.target, axis.high - axis.low)
 
 
-def of_smaller(a, b, slope, other):
-    """``slope`` where a < b, ``other`` where a > b, their mean at a tie."""
-    return tl.where(a < b, slope, tl.where(a > b, other, 0.5 * (slope + other)))
-
-
 def corner_slopes(slope, low, high, target_low, target_high):
     """The slopes along the lengths, led back to the prediction's two corners."""
     overlap = tl.minimum(high, target_high) - tl.maximum(low, target_low)
@@ -183,6 +245,22 @@ def corner_slopes(slope, low, high, target_low, target_high):
     to_low = slope.low - of_smaller(target_low, low, met, slope.hull) - slope.pred
     # Rounded before they meet again: the slopes of an inverted box cancel exactly.
     return rounded_product(to_low, scale), rounded_product(to_high, scale)
+
+
+def of_smaller(a, b, slope, other):
+    """``slope`` where a < b, ``other`` where a > b, their mean at a tie."""
+    return tl.where(a < b, slope, tl.where(a > b, other, 0.5 * (slope + other)))
+
+
+def coordinate_slopes(to_low, to_high, inverted, box_format):
+    """From slopes along the corners to slopes along the two coordinates of the format."""
+    half = 0.5 * (to_low + to_high)
+    to_low, to_high = tl.where(inverted, half, to_low), tl.where(inverted, half, to_high)
+    if box_format == "xyxy":
+        return to_low, to_high
+    if box_format == "xywh":
+        return to_low + to_high, to_high
+    return to_low + to_high, 0.5 * (to_high - to_low)
 
 
 def added(a, b):
@@ -196,11 +274,19 @@ def added(a, b):
     )
 
 
-PENALTY_CEILING = numerics.PENALTY_CEILING
-#: What a slope may reach on its way back through hull units.
-SLOPE_CEILING = 1e37
-V_SCALE = 4.0 / math.pi**2
-HALF_PI = math.pi / 2
+def weighted(slope, weight):
+    return Slope(
+        # Rounded before they meet in the corners: those of identical boxes cancel exactly.
+        rounded_product(slope.pred, weight),
+        rounded_product(slope.overlap, weight),
+        slope.gap * weight,
+        slope.hull * weight,
+        slope.low * weight,
+        slope.high * weight,
+    )
+
+
+# --- IoU ------------------------------------------------------------------------------------------
 
 
 def iou_of(x, y):
@@ -214,11 +300,14 @@ def iou_of(x, y):
     return tl.where(intersection >= union, whole, intersection * per_union), per_union
 
 
-def iou_slope(other, iou, pull):
-    """``pull`` = ∂L/∂S / U; I grows with the overlap of the other axis, U with its side."""
-    side = rounded_product(-pull * iou, other.pred)
-    overlap = rounded_product(pull * (1.0 + iou), other.overlap)
-    return Slope(side, overlap, NONE, NONE, NONE, NONE)
+def iou_slope(other, iou, grad):
+    """``grad`` = ∂L/∂S / U; I grows with the overlap of the other axis, U with its side."""
+    side = rounded_product(-grad * iou, other.pred)
+    overlap = rounded_product(grad * (1.0 + iou), other.overlap)
+    return Slope(side, overlap, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
+
+
+# --- Distances in units of the hull's diagonal: DIoU, MPDIoU, Shape-IoU ---------------------------
 
 
 def per_diagonal(x, y):
@@ -232,15 +321,68 @@ def distance(along, across, x, y):
     return tl.fma(along, along, across * across)
 
 
-def distance_slope(vector, axis, pull, ratio):
-    """``pull`` = 2·∂L/∂P / c²: slopes of |vector|²/c² along the vector's component and the hull."""
-    pull = pull * axis.shape * axis.shape
-    return pull * vector, -pull * ratio
+def distance_slope(vector, axis, grad, ratio):
+    """``grad`` = 2·∂L/∂P / c²: slopes of |vector|²/c² along the vector's component and the hull."""
+    grad = grad * axis.shape * axis.shape
+    return grad * vector, -grad * ratio
 
 
-def center_slope(axis, pull, ratio):
-    offset, hull = distance_slope(center(axis), axis, pull, ratio)
-    return Slope(NONE, NONE, NONE, hull, 0.5 * offset, 0.5 * offset)
+def center_slope(axis, grad, ratio):
+    offset, hull = distance_slope(center(axis), axis, grad, ratio)
+    return Slope(NO_GRAD, NO_GRAD, NO_GRAD, hull, 0.5 * offset, 0.5 * offset)
+
+
+# --- Differences of the sides: EIoU, SIoU, Shape-IoU, Bounded-IoU ---------------------------------
+
+
+def side_gap(axis, alpha):
+    """((w − wᵍ)/W)^2α."""
+    gap = growth(axis)
+    value, slope = powered(gap * gap, alpha)
+    grad = 2.0 * slope * gap
+    return value, Slope(grad, NO_GRAD, NO_GRAD, -grad * gap, NO_GRAD, NO_GRAD)
+
+
+def side_difference(axis):
+    """|w − wᵍ|/max(w, wᵍ) and its slope along w."""
+    gap = growth(axis)
+    value, per_side = side_ratio(tl.abs(gap), tl.maximum(axis.pred, axis.target))
+    slope = tl.where(gap > 0, 1.0 - value, tl.where(gap < 0, -1.0, 0.0))
+    return value, per_side * slope
+
+
+def side_mismatch(axis, weight):
+    """(1 − exp(−weight·|w − wᵍ|/max))⁴ and its slope along w."""
+    difference, slope = side_difference(axis)
+    rest = minus_expm1(-weight * difference)
+    cube = rest * rest * rest
+    return cube * rest, 4.0 * cube * (1.0 - rest) * weight * slope
+
+
+# --- Penalties, each raised to α₂: the value, and the slopes along x and y ------------------------
+
+
+def giou(x, y, alpha):
+    pred_x, target_x = gap_parts(x)
+    pred_y, target_y = gap_parts(y)
+    beside_x, beside_y = target_y + y.gap, pred_y + y.gap
+    empty = tl.fma(pred_x, beside_x, target_x * beside_y)
+    empty = tl.fma(y.gap, x.overlap, empty + x.gap)
+    value, grad = powered(empty, alpha)
+    x_pred, x_low, x_high = gap_parts_slope(x, grad * beside_x, grad * beside_y)
+    y_pred, y_low, y_high = gap_parts_slope(y, grad * target_x, grad * pred_x)
+    return (
+        value,
+        Slope(x_pred, grad * y.gap, grad, -grad * empty, x_low, x_high),
+        Slope(
+            y_pred,
+            NO_GRAD,
+            grad * (pred_x + target_x + x.overlap),
+            grad * (x.gap - empty),
+            y_low,
+            y_high,
+        ),
+    )
 
 
 def gap_parts(axis):
@@ -259,57 +401,12 @@ def gap_parts_slope(axis, pred, target):
     return tl.where(apart, pred, 0.0), tl.where(apart, 0.0, low), tl.where(apart, 0.0, high)
 
 
-def giou(x, y, alpha):
-    pred_x, target_x = gap_parts(x)
-    pred_y, target_y = gap_parts(y)
-    beside_x, beside_y = target_y + y.gap, pred_y + y.gap
-    empty = tl.fma(pred_x, beside_x, target_x * beside_y)
-    empty = tl.fma(y.gap, x.overlap, empty + x.gap)
-    value, pull = powered(empty, alpha)
-    x_pred, x_low, x_high = gap_parts_slope(x, pull * beside_x, pull * beside_y)
-    y_pred, y_low, y_high = gap_parts_slope(y, pull * target_x, pull * pred_x)
-    return (
-        value,
-        Slope(x_pred, pull * y.gap, pull, -pull * empty, x_low, x_high),
-        Slope(
-            y_pred,
-            NONE,
-            pull * (pred_x + target_x + x.overlap),
-            pull * (x.gap - empty),
-            y_low,
-            y_high,
-        ),
-    )
-
-
 def diou(x, y, alpha):
     per_c2 = per_diagonal(x, y)
     ratio = distance(center(x), center(y), x, y) * per_c2
     value, slope = powered(ratio, alpha)
-    pull = 2.0 * slope * per_c2
-    return value, center_slope(x, pull, ratio), center_slope(y, pull, ratio)
-
-
-def arc_tangent(rise, run):
-    """The angle of a rise and a run, both ≥ 0, to 2e-7."""
-    steep = rise > run
-    ratio = tl.minimum(rise, run) * reciprocal(tl.maximum(tl.maximum(rise, run), TINY))
-    square = ratio * ratio
-    series = tl.fma(square, -0.004054425279, 0.02186243085)
-    series = tl.fma(square, series, -0.0559115454)
-    series = tl.fma(square, series, 0.09642138471)
-    series = tl.fma(square, series, -0.1390860588)
-    series = tl.fma(square, series, 0.1994656079)
-    series = tl.fma(square, series, -0.3332986035)
-    angle = ratio * tl.fma(square, series, 0.9999993355)
-    return tl.where(steep, HALF_PI - angle, angle)
-
-
-def at_unit_size(width, height):
-    """Sides divided by the longer one, so that no product vanishes; an empty box stands upright."""
-    longer = tl.maximum(width, height)
-    per_longer = reciprocal(tl.maximum(longer, FLOOR))
-    return width * per_longer, tl.where(longer > 0, height * per_longer, 1.0), longer, per_longer
+    grad = 2.0 * slope * per_c2
+    return value, center_slope(x, grad, ratio), center_slope(y, grad, ratio)
 
 
 def ciou(x, y, iou, alpha):
@@ -327,17 +424,16 @@ def ciou(x, y, iou, alpha):
     turn = slope * beta * angle * fade * fade * per_longer
     turn = turn * tl.where(sine > 0, -2.0 * V_SCALE, 2.0 * V_SCALE)
     turn = turn * reciprocal(tl.fma(wide, wide, tall * tall))
-    to_width = Slope(turn * tall * x.shape, NONE, NONE, NONE, NONE, NONE)
-    to_height = Slope(-turn * wide * y.shape, NONE, NONE, NONE, NONE, NONE)
+    to_width = Slope(turn * tall * x.shape, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
+    to_height = Slope(-turn * wide * y.shape, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
     return value + aspect, added(slope_x, to_width), added(slope_y, to_height)
 
 
-def side_gap(axis, alpha):
-    """((w − wᵍ)/W)^2α."""
-    gap = growth(axis)
-    value, slope = powered(gap * gap, alpha)
-    pull = 2.0 * slope * gap
-    return value, Slope(pull, NONE, NONE, -pull * gap, NONE, NONE)
+def at_unit_size(width, height):
+    """Sides divided by the longer one, so that no product vanishes; an empty box stands upright."""
+    longer = tl.maximum(width, height)
+    per_longer = reciprocal(tl.maximum(longer, FLOOR))
+    return width * per_longer, tl.where(longer > 0, height * per_longer, 1.0), longer, per_longer
 
 
 def eiou(x, y, alpha):
@@ -345,22 +441,6 @@ def eiou(x, y, alpha):
     width, width_slope = side_gap(x, alpha)
     height, height_slope = side_gap(y, alpha)
     return value + width + height, added(slope_x, width_slope), added(slope_y, height_slope)
-
-
-def side_difference(axis):
-    """|w − wᵍ|/max(w, wᵍ) and its slope along w."""
-    gap = growth(axis)
-    value, per_side = side_ratio(tl.abs(gap), tl.maximum(axis.pred, axis.target))
-    slope = tl.where(gap > 0, 1.0 - value, tl.where(gap < 0, -1.0, 0.0))
-    return value, per_side * slope
-
-
-def side_mismatch(axis, weight):
-    """(1 − exp(−weight·|w − wᵍ|/max))⁴ and its slope along w."""
-    difference, slope = side_difference(axis)
-    rest = minus_expm1(-weight * difference)
-    cube = rest * rest * rest
-    return cube * rest, 4.0 * cube * (1.0 - rest) * weight * slope
 
 
 def siou(x, y, alpha):
@@ -386,8 +466,8 @@ def siou(x, y, alpha):
     move_x, move_y = 0.5 * (push_x + turn_x), 0.5 * (push_y + turn_y)
     return (
         value,
-        Slope(slope * width_slope, NONE, NONE, -push_x * center_x, move_x, move_x),
-        Slope(slope * height_slope, NONE, NONE, -push_y * center_y, move_y, move_y),
+        Slope(slope * width_slope, NO_GRAD, NO_GRAD, -push_x * center_x, move_x, move_x),
+        Slope(slope * height_slope, NO_GRAD, NO_GRAD, -push_y * center_y, move_y, move_y),
     )
 
 
@@ -397,15 +477,15 @@ def mpdiou(x, y, alpha):
     second = distance(x.high, y.high, x, y) * per_c2
     value_low, slope_low = powered(first, alpha)
     value_high, slope_high = powered(second, alpha)
-    pull_low, pull_high = 2.0 * slope_low * per_c2, 2.0 * slope_high * per_c2
-    low_x, hull_x = distance_slope(x.low, x, pull_low, first)
-    low_y, hull_y = distance_slope(y.low, y, pull_low, first)
-    high_x, more_x = distance_slope(x.high, x, pull_high, second)
-    high_y, more_y = distance_slope(y.high, y, pull_high, second)
+    grad_low, grad_high = 2.0 * slope_low * per_c2, 2.0 * slope_high * per_c2
+    low_x, hull_x = distance_slope(x.low, x, grad_low, first)
+    low_y, hull_y = distance_slope(y.low, y, grad_low, first)
+    high_x, more_x = distance_slope(x.high, x, grad_high, second)
+    high_y, more_y = distance_slope(y.high, y, grad_high, second)
     return (
         value_low + value_high,
-        Slope(NONE, NONE, NONE, hull_x + more_x, low_x, high_x),
-        Slope(NONE, NONE, NONE, hull_y + more_y, low_y, high_y),
+        Slope(NO_GRAD, NO_GRAD, NO_GRAD, hull_x + more_x, low_x, high_x),
+        Slope(NO_GRAD, NO_GRAD, NO_GRAD, hull_y + more_y, low_y, high_y),
     )
 
 
@@ -416,31 +496,27 @@ def mpdiou_in_image(x, y, unit_x, unit_y, alpha):
     first, second = low_x * low_x + low_y * low_y, high_x * high_x + high_y * high_y
     value_low, slope_low = powered(tl.minimum(first, PENALTY_CEILING), alpha)
     value_high, slope_high = powered(tl.minimum(second, PENALTY_CEILING), alpha)
-    pull_low = tl.where(first > PENALTY_CEILING, 0.0, 2.0 * slope_low)
-    pull_high = tl.where(second > PENALTY_CEILING, 0.0, 2.0 * slope_high)
+    grad_low = tl.where(first > PENALTY_CEILING, 0.0, 2.0 * slope_low)
+    grad_high = tl.where(second > PENALTY_CEILING, 0.0, 2.0 * slope_high)
     return (
         value_low + value_high,
         Slope(
-            NONE,
-            NONE,
-            NONE,
-            NONE,
-            saturated(pull_low * low_x * unit_x),
-            saturated(pull_high * high_x * unit_x),
+            NO_GRAD,
+            NO_GRAD,
+            NO_GRAD,
+            NO_GRAD,
+            saturated(grad_low * low_x * unit_x),
+            saturated(grad_high * high_x * unit_x),
         ),
         Slope(
-            NONE,
-            NONE,
-            NONE,
-            NONE,
-            saturated(pull_low * low_y * unit_y),
-            saturated(pull_high * high_y * unit_y),
+            NO_GRAD,
+            NO_GRAD,
+            NO_GRAD,
+            NO_GRAD,
+            saturated(grad_low * low_y * unit_y),
+            saturated(grad_high * high_y * unit_y),
         ),
     )
-
-
-def saturated(slope):
-    return tl.minimum(tl.maximum(slope, -SLOPE_CEILING), SLOPE_CEILING)
 
 
 def shape_iou(x, y, scale, alpha):
@@ -457,9 +533,9 @@ def shape_iou(x, y, scale, alpha):
     along, across = center(x) * x.shape, center(y) * y.shape
     ratio = tl.fma(weigh_x * along, along, weigh_y * across * across) * per_c2
     value, slope = powered(ratio, alpha)
-    pull = 2.0 * slope * per_c2
-    move_x, hull_x = distance_slope(center(x), x, pull, ratio)
-    move_y, hull_y = distance_slope(center(y), y, pull, ratio)
+    grad = 2.0 * slope * per_c2
+    move_x, hull_x = distance_slope(center(x), x, grad, ratio)
+    move_y, hull_y = distance_slope(center(y), y, grad, ratio)
     move_x, move_y = 0.5 * weigh_x * move_x, 0.5 * weigh_y * move_y
     wide, wide_slope = side_mismatch(x, weigh_x)
     tall, tall_slope = side_mismatch(y, weigh_y)
@@ -467,15 +543,9 @@ def shape_iou(x, y, scale, alpha):
     mismatch_slope = 0.5 * mismatch_slope
     return (
         value + mismatch,
-        Slope(mismatch_slope * wide_slope, NONE, NONE, hull_x, move_x, move_x),
-        Slope(mismatch_slope * tall_slope, NONE, NONE, hull_y, move_y, move_y),
+        Slope(mismatch_slope * wide_slope, NO_GRAD, NO_GRAD, hull_x, move_x, move_x),
+        Slope(mismatch_slope * tall_slope, NO_GRAD, NO_GRAD, hull_y, move_y, move_y),
     )
-
-
-def edge_gap(axis):
-    """(|Δlow| + |Δhigh|)/wᵍ, at most GAP_CEILING, and what its slope is multiplied by."""
-    value, per_side = side_ratio(tl.abs(axis.low) + tl.abs(axis.high), axis.target)
-    return tl.minimum(value, GAP_CEILING), tl.where(value > GAP_CEILING, 0.0, per_side)
 
 
 def piou(x, y, alpha):
@@ -485,40 +555,46 @@ def piou(x, y, alpha):
     mean_gap = 0.25 * (gap_x + gap_y)
     rest = minus_expm1(-mean_gap * mean_gap)
     value, slope = powered(rest, alpha)
-    pull = 0.5 * slope * (1.0 - rest) * mean_gap
-    pull_x, pull_y = pull * slope_x, pull * slope_y
+    grad = 0.5 * slope * (1.0 - rest) * mean_gap
+    grad_x, grad_y = grad * slope_x, grad * slope_y
     return (
         value,
-        Slope(NONE, NONE, NONE, NONE, pull_x * sign(x.low), pull_x * sign(x.high)),
-        Slope(NONE, NONE, NONE, NONE, pull_y * sign(y.low), pull_y * sign(y.high)),
+        Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, grad_x * sign(x.low), grad_x * sign(x.high)),
+        Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, grad_y * sign(y.low), grad_y * sign(y.high)),
         mean_gap,
     )
 
 
-def nwd(x, y, reach, alpha, box_cox):
-    """The whole loss: S = exp(−W₂·reach), W₂ in units of the hull's longer side."""
+def edge_gap(axis):
+    """(|Δlow| + |Δhigh|)/wᵍ, at most GAP_CEILING, and what its slope is multiplied by."""
+    value, per_side = side_ratio(tl.abs(axis.low) + tl.abs(axis.high), axis.target)
+    return tl.minimum(value, GAP_CEILING), tl.where(value > GAP_CEILING, 0.0, per_side)
+
+
+# --- Kinds whose similarity is not the IoU --------------------------------------------------------
+
+
+def nwd(x, y, per_constant, alpha, box_cox):
+    """The whole loss: S = exp(−W₂·per_constant), W₂ in units of the hull's longer side."""
     along, across = center(x) * x.shape, center(y) * y.shape
     wide, tall = 0.5 * growth(x) * x.shape, 0.5 * growth(y) * y.shape
     square = along * along + across * across + (wide * wide + tall * tall)
     length, length_slope = powered(square, square * 0.0 + 0.5)
-    similarity = tl.exp(-length * reach)
+    similarity = tl.exp(-length * per_constant)
     value, slope = similarity_loss(similarity, alpha, box_cox)
-    pull = -slope * (similarity * reach) * length_slope
-    move_x, move_y = pull * along * x.shape, pull * across * y.shape
+    grad = -slope * (similarity * per_constant) * length_slope
+    move_x, move_y = grad * along * x.shape, grad * across * y.shape
     return (
         value,
-        Slope(pull * wide * x.shape, NONE, NONE, NONE, move_x, move_x),
-        Slope(pull * tall * y.shape, NONE, NONE, NONE, move_y, move_y),
+        Slope(grad * wide * x.shape, NO_GRAD, NO_GRAD, NO_GRAD, move_x, move_x),
+        Slope(grad * tall * y.shape, NO_GRAD, NO_GRAD, NO_GRAD, move_y, move_y),
     )
 
 
-def huber(value, beta, alpha):
-    """(Huber loss)^α and its slope."""
-    small = value < beta
-    steepness = tl.where(small, value * reciprocal(beta), 1.0)
-    bent = tl.where(small, 0.5 * value * steepness, value - 0.5 * beta)
-    powered_value, slope = powered(bent, alpha)
-    return powered_value, slope * steepness
+def biou(x, y, beta, alpha):
+    value_x, slope_x = bounded(x, beta, alpha)
+    value_y, slope_y = bounded(y, beta, alpha)
+    return value_x + value_y, slope_x, slope_y
 
 
 def bounded(axis, beta, alpha):
@@ -531,13 +607,10 @@ def bounded(axis, beta, alpha):
     move = tl.where(misplaced > 1.0, 0.0, move)
     difference, difference_slope = side_difference(axis)
     size, size_slope = huber(difference, beta, alpha)
-    return place + size, Slope(size_slope * difference_slope, NONE, NONE, NONE, move, move)
+    return place + size, Slope(size_slope * difference_slope, NO_GRAD, NO_GRAD, NO_GRAD, move, move)
 
 
-def biou(x, y, beta, alpha):
-    value_x, slope_x = bounded(x, beta, alpha)
-    value_y, slope_y = bounded(y, beta, alpha)
-    return value_x + value_y, slope_x, slope_y
+# --- The loss of a pair ---------------------------------------------------------------------------
 
 
 def pair_loss(
@@ -569,8 +642,8 @@ def terms(kind, x, y, unit_x, unit_y, alpha, penalty_alpha, box_cox, parameter):
         return biou(x, y, parameter, penalty_alpha)
     iou, per_union = iou_of(x, y)
     loss, slope = similarity_loss(iou, alpha, box_cox)
-    pull = slope * per_union
-    slope_x, slope_y = iou_slope(y, iou, pull), iou_slope(x, iou, pull)
+    grad = slope * per_union
+    slope_x, slope_y = iou_slope(y, iou, grad), iou_slope(x, iou, grad)
     if kind == "piou" or kind == "piou_v2":  # noqa: PLR1714
         penalty, penalty_x, penalty_y, mean_gap = piou(x, y, penalty_alpha)
     else:
@@ -605,52 +678,5 @@ def penalties(kind, x, y, iou, unit_x, unit_y, alpha, parameter):
         return mpdiou_in_image(x, y, unit_x / parameter, unit_y / parameter, alpha)
     if kind == "shape_iou":
         return shape_iou(x, y, parameter, alpha)
-    nothing = Slope(NONE, NONE, NONE, NONE, NONE, NONE)
-    return NONE, nothing, nothing
-
-
-def weighted(slope, weight):
-    return Slope(
-        # Rounded before they meet in the corners: those of identical boxes cancel exactly.
-        rounded_product(slope.pred, weight),
-        rounded_product(slope.overlap, weight),
-        slope.gap * weight,
-        slope.hull * weight,
-        slope.low * weight,
-        slope.high * weight,
-    )
-
-
-def relative_corners(first, second, target_first, target_second, box_format):
-    """Low and high of both boxes along one axis, as in ``boxes.py``."""
-    if box_format == "xyxy":
-        low, high, target_low, target_high = first, second, target_first, target_second
-    elif box_format == "xywh":
-        low, target_low = first - target_first, target_first * 0.0
-        high, target_high = low + second, target_second
-    else:
-        place = first - target_first
-        low, high = place - 0.5 * second, place + 0.5 * second
-        target_low, target_high = -0.5 * target_second, 0.5 * target_second
-    return (
-        middle_if_inverted(low, low, high),
-        middle_if_inverted(high, low, high),
-        middle_if_inverted(target_low, target_low, target_high),
-        middle_if_inverted(target_high, target_low, target_high),
-        high < low,
-    )
-
-
-def middle_if_inverted(corner, low, high):
-    return tl.where(high < low, 0.5 * low + 0.5 * high, corner)
-
-
-def coordinate_slopes(to_low, to_high, inverted, box_format):
-    """From slopes along the corners to slopes along the two coordinates of the format."""
-    half = 0.5 * (to_low + to_high)
-    to_low, to_high = tl.where(inverted, half, to_low), tl.where(inverted, half, to_high)
-    if box_format == "xyxy":
-        return to_low, to_high
-    if box_format == "xywh":
-        return to_low + to_high, to_high
-    return to_low + to_high, 0.5 * (to_high - to_low)
+    nothing = Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
+    return NO_GRAD, nothing, nothing

@@ -12,7 +12,7 @@ from torch import Tensor
 from alphaiou.losses.kernels.analytic import pair_loss
 from alphaiou.numerics import Alpha
 
-#: Pairs at a time: what they need stays in the cache.
+#: Pairs computed at a time: few enough that their intermediate results stay in the cache.
 _CHUNK = 1 << 16
 
 
@@ -30,7 +30,7 @@ def launch(
     reduce: bool,
     want_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Loss (of the pairs, or its sum) and gradient, both already multiplied by ``scale``."""
+    """Loss (of each pair, or its sum) and gradient, both multiplied by ``scale``."""
     count = pred.numel() // 4
     loss = torch.empty(count)
     grad = torch.empty(count if want_grad else 0, 4)
@@ -56,18 +56,18 @@ def launch(
 
 
 def _spread(alpha: Alpha, shape: torch.Size) -> Tensor:
-    """One α a pair."""
+    """One α per pair."""
     return torch.as_tensor(alpha, dtype=torch.float32).expand(shape).reshape(shape.numel())
 
 
 def _columns(boxes: Tensor) -> Tensor:
-    """One row a coordinate: the layout that a compiler can vectorise."""
+    """One row per coordinate: the layout that a compiler can vectorise."""
     return boxes.t().float().contiguous()
 
 
 @cache
 def _compiled(kind: str, box_cox: bool, box_format: str) -> Any:  # noqa: ANN401
-    # A code object of its own for each: torch.compile gives up on one compiled for too many cases.
+    # A separate code object for each: torch.compile gives up on one that it recompiles too often.
     code, scope = _loss_and_gradient.__code__.replace(), _loss_and_gradient.__globals__
     compiled: Any = torch.compile(FunctionType(code, scope, f"fused_{kind}"), dynamic=True)
     return partial(compiled, kind=kind, box_cox=box_cox, box_format=box_format)
@@ -88,7 +88,7 @@ def _loss_and_gradient(
     factor = scale
     if weight is not None:
         factor = scale * weight
-        # Pairs that count for nothing become identical boxes: loss and gradient are exactly 0.
+        # Pairs of weight 0 become identical boxes: loss and gradient are exactly 0.
         pred, target = (torch.where(weight != 0, boxes, 0.0) for boxes in (pred, target))
     loss, *grad = pair_loss(
         *pred.unbind(0),

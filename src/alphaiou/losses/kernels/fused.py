@@ -1,7 +1,7 @@
 """The fused backend: loss and gradient in one kernel, as one operator that torch.compile knows.
 
-On CUDA the kernel is Triton's (``triton_kernel.py``), on the CPU torch's own compiler makes it from
-the same functions (``cpu_kernel.py``). Second derivatives go back to the reference.
+On CUDA the kernel is compiled by Triton (``triton.py``), on the CPU by torch's own compiler
+(``cpu.py``), both from the functions in ``analytic.py``. Second derivatives use the reference.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from alphaiou.losses import kinds
+from alphaiou.losses.formula import reference_loss
 from alphaiou.losses.kinds import KINDS, TermsFunction
 from alphaiou.losses.modifiers import Modifier
 from alphaiou.numerics import Alpha, check_number
@@ -29,7 +30,7 @@ _HAS_COMPILER = any(map(which, (os.environ.get("CXX") or "g++", "g++", "clang++"
 
 
 def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
-    """The kernel's name of a kind and its one parameter; ``None`` for a kind of the user's own."""
+    """The name and the one parameter of a kind's kernel; ``None`` for a user-defined kind."""
     if isinstance(kind, str):
         return _KERNELS.get(kind)
     function: Any = kind
@@ -42,7 +43,7 @@ def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
     return None
 
 
-#: The kinds with a kernel in ``analytic``; a new row of the table has none until it is named here.
+#: The kinds with a kernel in ``analytic``; a new kind has none until it is listed here.
 _KERNEL_KINDS = (
     *("iou", "giou", "diou", "ciou", "eiou", "siou"),
     *("mpdiou", "shape_iou", "piou", "nwd", "biou"),
@@ -60,7 +61,7 @@ _NUMBERS = {"shape_iou": ("scale", False), "nwd": ("constant", True), "biou": ("
 
 
 def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
-    """Refuses what the reference would refuse."""
+    """The kernel for these options of a kind, which are checked as in the reference."""
     for option in options:
         if option not in _DEFAULTS[name]:
             raise TypeError(f"{name}() got an unexpected keyword argument {option!r}")
@@ -80,7 +81,7 @@ def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
 _KERNELS = {name: _with_parameter(name, {}) for name in _KERNEL_KINDS}
 
 
-def obstacle(
+def why_not_fused(
     pred: Tensor,
     target: Tensor,
     kind: str | TermsFunction,
@@ -88,7 +89,7 @@ def obstacle(
     alphas: tuple[Alpha, Alpha],
     weight: Tensor | None,
 ) -> str | None:
-    """Why the fused backend cannot serve this call; ``None`` if it can."""
+    """The reason why the fused backend cannot serve this call; ``None`` if it can."""
     others = [x for x in (target, weight, *alphas) if isinstance(x, Tensor)]
     reason = None
     if pred.dtype not in _DTYPES:
@@ -128,7 +129,7 @@ def fused_loss(
     scale: float,
     reduce: bool,
 ) -> Tensor:
-    """The loss of the pairs, or its sum, times ``scale``."""
+    """The loss of each pair, or its sum, times ``scale``."""
     kernel = kernel_of(kind)
     if kernel is None:
         raise ValueError(f"kind {kind!r} has no fused kernel; use backend='reference'")
@@ -157,7 +158,7 @@ def fused_loss(
 
 
 def _split(alpha: Alpha, pred: Tensor) -> tuple[Tensor | None, float]:
-    """An α as a tensor (one number, or one a pair) or as a number."""
+    """An α as a tensor (of one number, or of one per pair) or as a number."""
     if not isinstance(alpha, Tensor):
         return None, alpha
     if alpha.numel() == 1:
@@ -233,7 +234,7 @@ _fused_loss.register_autograd(_backward, setup_context=_keep)
 
 
 class _EagerFusedLoss(torch.autograd.Function):
-    """The same without the operator; ``pred`` is what may require a gradient."""
+    """The same without the operator; only ``pred`` may require a gradient."""
 
     @staticmethod
     def forward(ctx: Any, pred: Tensor, inputs: tuple[Any, ...]) -> Tensor:  # noqa: ANN401
@@ -246,12 +247,12 @@ class _EagerFusedLoss(torch.autograd.Function):
         return _gradient(ctx, *slopes), None
 
 
-#: Numbers in a gradient from which on scaling it is worth a kernel of its own.
+#: From this many numbers in a gradient on, a separate kernel scales it faster.
 _LARGE = 1 << 20
 
 
 def _scaled(grad: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
-    """The kept gradient times the slope of what came after, in the precision of the boxes."""
+    """The saved gradient times the incoming one, in the precision of the boxes."""
     if grad.is_cuda and slope.ndim == 0 and grad.numel() >= _LARGE:
         from alphaiou.losses.kernels.triton import scaled
 
@@ -273,28 +274,27 @@ def _reference_gradient(
     slope: Tensor, pred: Tensor, others: list[Tensor | None], settings: tuple[Any, ...]
 ) -> Tensor:
     """The gradient as a function that can be differentiated again."""
-    from alphaiou.losses.functional import alpha_iou_loss
-
     target, weight, alpha_each, penalty_alpha_each = others
     alpha, penalty_alpha, kernel, parameter, box_cox, box_format, scale, reduce, _ = settings
-    loss = alpha_iou_loss(
+    loss = reference_loss(
         pred,
         target,  # type: ignore[arg-type]
-        kind=_terms_of(kernel, parameter),
-        alpha=alpha if alpha_each is None else alpha_each,
-        penalty_alpha=penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
+        terms_of=_terms_of(kernel, parameter),
+        alphas=(
+            alpha if alpha_each is None else alpha_each,
+            penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
+        ),
         box_cox=box_cox,
         box_format=box_format,
         weight=weight,
-        reduction="sum" if reduce else "none",
-        backend="reference",
+        reduce=reduce,
     )
     (grad,) = torch.autograd.grad(loss * scale, pred, slope, create_graph=True)
     return grad
 
 
 def _terms_of(kernel: str, parameter: float) -> TermsFunction:
-    """The reference behind a kernel's name."""
+    """The reference of a kernel."""
     with_parameter: dict[str, Callable[[], TermsFunction]] = {
         "mpdiou_in_image": lambda: partial(
             kinds.mpdiou, image_size=(parameter * 0.6, parameter * 0.8)

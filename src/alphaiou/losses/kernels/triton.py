@@ -1,7 +1,8 @@
-"""The fused kernel for CUDA: ``analytic.pair_loss`` compiled by Triton, a program a block of pairs.
+"""The fused kernel for CUDA: ``analytic.pair_loss`` compiled by Triton, one program per block.
 
-The gradient is computed together with the loss, where all it needs is in registers, and only scaled
-in the backward pass: 48 bytes a pair forward and 32 backward, the least that two passes can move.
+The gradient is computed together with the loss, while everything it needs is in registers, and only
+scaled in the backward pass: 48 bytes per pair forward and 32 backward, the least that two passes
+can move.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from alphaiou.losses.kernels import analytic
 
-#: Two pairs a thread: with more, registers run out before the memory pipes are busy.
+#: Two pairs per thread: with more, registers run out before the memory pipes are busy.
 _BLOCK, _WARPS = 128, 2
 #: Up to this many pairs one program does everything, the reduction included.
 _SINGLE_BLOCK = 2048
@@ -61,7 +62,7 @@ _MACHINE = {
 
 
 def _translated(name: str) -> Any:  # noqa: ANN401
-    """A function of ``analytic`` for Triton: the same source, Triton's operations for ``tl``."""
+    """A function of ``analytic`` compiled by Triton: the same source, with Triton's own ``tl``."""
     scope: dict[str, Any] = {"__name__": __name__, "tl": tl}
     for key, value in vars(analytic).items():
         if isinstance(value, float):
@@ -180,7 +181,7 @@ def launch(
     reduce: bool,
     want_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Loss (of the pairs, or its sum) and gradient, both already multiplied by ``scale``."""
+    """Loss (of each pair, or its sum) and gradient, both multiplied by ``scale``."""
     count = pred.numel() // 4
     single = reduce and count <= _SINGLE_BLOCK
     block = 1 << max(count - 1, 31).bit_length() if single else _BLOCK
@@ -199,7 +200,7 @@ def launch(
     return (loss.sum() if reduce and not single else loss), grad
 
 
-#: The kernels compiled so far, by everything that Triton makes a kernel of its own for.
+#: The kernels compiled so far, by everything that Triton compiles a separate kernel for.
 _COMPILED: dict[tuple[Any, ...], Any] = {}
 
 
@@ -209,7 +210,7 @@ def _run(
     numbers: tuple[float, ...],
     constants: tuple[Any, ...],
 ) -> None:
-    """Launch past Triton's own search for the compiled kernel: it takes longer than the kernel."""
+    """Launch without Triton's lookup of the compiled kernel, which takes longer than the kernel."""
     pointers = [x if x is None else (x.dtype, x.data_ptr() % 16 == 0, x.device) for x in tensors]
     key = (*pointers, numbers[0] < 1 << 31, *constants)
     kernel = _COMPILED.get(key)
@@ -223,7 +224,7 @@ def _run(
 
 
 def _on_device_of(boxes: Tensor) -> AbstractContextManager[Any]:
-    """Triton launches on the current device; switching costs, so only where it must."""
+    """Triton launches on the current device; switching costs time, so only where it is needed."""
     if not boxes.is_cuda or boxes.device.index == torch.cuda.current_device():
         return nullcontext()
     return torch.cuda.device_of(boxes)
@@ -240,7 +241,7 @@ def _scaled_kernel(grad_ptr, slope_ptr, out_ptr, count, LIMIT: tl.constexpr, BLO
 
 
 def scaled(grad: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient times a slope that only the device knows, in the precision of the boxes."""
+    """The gradient times the incoming one, on the device, in the precision of the boxes."""
     count, block = grad.numel(), 2048
     out = torch.empty_like(grad, dtype=dtype)
     limit = torch.finfo(dtype).max if dtype == torch.float16 else None
@@ -254,5 +255,5 @@ def _split_alpha(alpha: float | Tensor) -> tuple[Tensor | None, float]:
 
 
 def _stride(alpha: Tensor | None) -> int:
-    """Step from pair to pair: 0 where one α serves all."""
+    """The stride from pair to pair: 0 where all pairs share one α."""
     return int(alpha is not None and alpha.numel() > 1)

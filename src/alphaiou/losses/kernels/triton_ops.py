@@ -1,4 +1,4 @@
-"""The operations that ``analytic`` is written in, for torch: the names are Triton's."""
+"""The operations that ``analytic`` is written in: Triton's names, implemented in torch."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ where = torch.where
 
 
 def maximum(a: Tensor, b: Value) -> Tensor:
-    """The larger of two, the second perhaps a number."""
+    """The larger of two values; the second may be a number."""
     return torch.maximum(a, b) if isinstance(b, Tensor) else a.clamp(min=b)
 
 
 def minimum(a: Tensor, b: Value) -> Tensor:
-    """The smaller of two, the second perhaps a number."""
+    """The smaller of two values; the second may be a number."""
     return torch.minimum(a, b) if isinstance(b, Tensor) else a.clamp(max=b)
 
 

@@ -11,6 +11,7 @@ from statistics import fmean
 from string import Template
 from typing import Any
 
+from alphaiou._files import write_file
 from alphaiou.inference.tables import column_title
 from alphaiou.study.detections import (
     FOUND,
@@ -27,7 +28,6 @@ from alphaiou.study.report.html import chart_figure, escape, scrolling, table, t
 from alphaiou.study.report.pictures import differing_images, examples_grid
 from alphaiou.study.series import MOST_ROWS
 from alphaiou.study.tables import Line, StudyTable, study_table, table_lines
-from alphaiou.training.checkpoint import write_whole
 
 ONE_SEED = (
     "One seed per row. All rows share the images, their order, the augmentation and the initial "
@@ -49,7 +49,7 @@ def write_report(
     """Write the page of some grids; arguments are those of :func:`report_page`."""
     page = report_page(grids, records, paths, title=title, lead=lead)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(page.encode(), path)
+    write_file(path, page)
     return path
 
 
