@@ -25,7 +25,7 @@ from alphaiou.study.grid import Grid
 from alphaiou.study.records import RowRuns, RunRecord, drawn_runs, grid_runs, with_found_seeds
 from alphaiou.study.series import change_sweeps, curves, found_lines, sweeps_of
 from alphaiou.study.tables import markdown_lines, study_table
-from benchmarks.record import Record, read_record
+from benchmarks.record import Record, load_record
 from studies.voc320 import search
 from studies.voc320.exchange import FARTHEST, exchange_figure
 from tools.runs import plain_grid, rows_of
@@ -76,7 +76,7 @@ def findings(record: Record) -> str:
     """Every table that has a comparison to show, with its figures.
 
     Args:
-        record: A folder of runs, as ``read_record`` gives it.
+        record: A folder of runs, as ``load_record`` gives it.
     """
     records = {run["name"]: run for run in record["runs"]}
     lengths = budgets(
@@ -205,7 +205,7 @@ def curve_drawings(record: Record) -> dict[str, Callable[[], Figure]]:
 def main(root: Path | None = None) -> int:
     """Draw the figures whose runs are committed."""
     root = root or Path.cwd()
-    record = read_record(root / RECORDS)
+    record = load_record(root / RECORDS)
     every = curve_drawings(record) | {name: one.draw for name, one in drawings(record).items()}
     for name, draw in every.items():
         for path in save_figure(draw, root / "docs/images" / name, ("svg",)):

@@ -17,7 +17,7 @@ from alphaiou.study.figures import curves_chart
 from alphaiou.study.records import record_paths
 from alphaiou.training.recipe import Recipe, recipe_from, recipe_hash
 from alphaiou.training.recipes import voc320, voc320_detr, voc320_faster_rcnn
-from benchmarks.record import read_record
+from benchmarks.record import load_record
 from tests.study.made import made_record
 from tools import findings as module
 from tools.findings import drawings, findings
@@ -263,7 +263,7 @@ def test_committed_runs_are_named_by_their_recipes():
     paths = sorted(RESULTS.glob("*.json"))
     assert len(paths) >= 5
     for path in paths:
-        record = read_record(path)
+        record = load_record(path)
         assert record["name"] == path.stem == recipe_hash(recipe_from(record["recipe"]))
 
 
@@ -284,7 +284,7 @@ def test_plain_runs_have_the_usual_gains_though_others_are_more(unusual):
 
 
 def test_curves_have_a_line_a_row():
-    runs = read_record(RESULTS)["runs"]
+    runs = load_record(RESULTS)["runs"]
     rows = rows_of(plain_grid(runs, "yolov5s", 100), runs)
     assert len(rows) >= 5
     assert [len(axes.lines) for axes in curves_chart(rows).draw().axes] == [len(rows)] * 3
@@ -326,7 +326,7 @@ def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
 
 
 def test_the_committed_findings_have_their_pictures():
-    record = read_record(RESULTS)
+    record = load_record(RESULTS)
     for name in drawings(record):
         assert (ROOT / f"docs/images/{name}.svg").is_file(), f"{name}: python -m tools.findings"
 
@@ -421,7 +421,7 @@ def test_without_earlier_runs_there_is_nothing_to_say():
 
 
 def test_the_committed_runs_were_made_twice():
-    found = repeats(read_record(RESULTS), **REPEATED)
+    found = repeats(load_record(RESULTS), **REPEATED)
     assert {label: sorted(own.runs) for label, own in found["again"].items()} == {
         label: [0, 1, 2] for label in ("IoU", "α-IoU (α=3)", "DIoU", "α-DIoU (α=3)")
     }
