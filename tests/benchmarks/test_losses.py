@@ -182,7 +182,7 @@ def test_quick_losses_really_run(capsys, tmp_path):
     assert record["record"] == "losses"
     assert record["complete"] is True
     assert record["settings"]["quick"] is True
-    assert set(record["versions"]) == {"python", "alphaiou", "torch", "torchvision", "triton"}
+    assert {"python", "alphaiou", "torch"} <= set(record["versions"])
     assert {row["contender"] for row in record["rows"]} == {"reference", "eager", "torchvision"}
     assert all(set(row) == set(losses_row("fused")) for row in record["rows"])
     assert all(row["error"] is None and row["wall_ms"] > 0 for row in record["rows"])
