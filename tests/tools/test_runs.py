@@ -150,7 +150,7 @@ def test_seeds_are_averaged_and_what_they_do_not_decide_is_marked():
     assert "| IoU | 21.00 |" in table
     assert "| – change | +95.24% (+90.9 to +100.0) |" in table
     assert "| – change | +20.00%° |" in table
-    assert "the mean of 1 to 3 seeds a row" in notes
+    assert "means over 1 to 3 seeds per row" in notes
     assert "° marks" in notes
 
 
@@ -203,7 +203,7 @@ def test_runs_of_another_detector_with_speeds():
     assert title == "fasterrcnn_r50_fpn on shapes, 320 px, 20 epochs:"
     assert names_of(scores) == ["IoU", "α-IoU (α=3)", "– change"]
     assert "°" not in scores
-    assert "one seed each" in notes
+    assert "one seed per row" in notes
     assert speeds.splitlines()[2] == "| IoU | 0 | 320 | 16 | 20 | 123 | 3.0 | a device |"
 
 
