@@ -27,7 +27,7 @@ from alphaiou import __version__
 from alphaiou._figures import CATEGORICAL, DASHES, FULL_WIDTH, INK, STYLE, panel_title
 from alphaiou._files import replacing
 from alphaiou._shapes import Float
-from alphaiou.boxes import box_iou
+from alphaiou.losses.similarity import box_iou
 from alphaiou.losses.spec import LossSpec
 
 CENTER = 10.0

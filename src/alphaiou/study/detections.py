@@ -16,13 +16,13 @@ from torch.nn.functional import pad
 
 from alphaiou._files import write_file
 from alphaiou._shapes import Float, Int64
-from alphaiou.boxes import pairwise_iou
 from alphaiou.data.dataset import DetectionDataset, Target
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.pipeline.cache import ImageCache, build_cache
 from alphaiou.detectors import Detections, fold_batch_norm
 from alphaiou.inference.evaluation import detect, ground_truth, readable
 from alphaiou.inference.weights import WEIGHTS, TrainedDetector, load_weights
+from alphaiou.losses.similarity import pairwise_iou
 from alphaiou.metrics import DetectionScores, detection_ious
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.metrics.rules import RuleName
