@@ -20,7 +20,7 @@ _PUBLIC = {
     "box_iou": "boxes",
     "build_detector": "detectors",
     "convert_boxes": "boxes",
-    "load_dataset": "data.formats.layouts",
+    "load_dataset": "data.dataset",
     "pairwise_iou": "boxes",
     "perturb_boxes": "data.noise",
 }

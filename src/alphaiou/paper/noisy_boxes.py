@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.figures import save_noise_figure
-from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.noise import perturb_index
 from alphaiou.paper.scales import Scale
 

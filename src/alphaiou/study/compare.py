@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from alphaiou._environment import device_kind
-from alphaiou.data.formats.layouts import SHAPES_WORD, load_dataset, split_names
+from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.data.shapes.dataset import SHAPES_WORD
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.detections import Findings, findings_of
