@@ -36,7 +36,7 @@ def peak_memory_mb():
 if "torch" in sys.argv:
     import torch
 start = time.perf_counter()
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.dataset import load_dataset
 imported, memory_imported_mb = time.perf_counter(), peak_memory_mb()
 dataset = load_dataset(sys.argv[1], "train")
 done = time.perf_counter()

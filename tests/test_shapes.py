@@ -131,8 +131,8 @@ def data_calls():
     import torch
 
     from alphaiou.data import noise, stats
-    from alphaiou.data.derived import write_index
-    from alphaiou.data.formats.layouts import load_dataset
+    from alphaiou.data.dataset import load_dataset
+    from alphaiou.data.formats.registry import get_format
     from alphaiou.data.images import decode_image
     from alphaiou.data.pipeline import cache
     from alphaiou.data.pipeline.augment import Augmentation, augment, sample_augmentation
@@ -144,7 +144,7 @@ def data_calls():
     folder = Path(tempfile.mkdtemp(dir=os.environ["ALPHAIOU_CACHE"]))
 
     def round_trip(layout):
-        write_index(index, folder / layout, layout)
+        get_format(layout).write(index, folder / layout, images="link")
         again = load_dataset(folder / layout, "val", layout=layout)
         assert again[0][0].shape == dataset[0][0].shape
         return load_dataset(folder / layout, "val", layout=layout)  # from the cache

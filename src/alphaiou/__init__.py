@@ -20,7 +20,7 @@ _PUBLIC = {
     "box_iou": "losses.similarity",
     "build_detector": "detectors",
     "convert_boxes": "boxes",
-    "load_dataset": "data.formats.layouts",
+    "load_dataset": "data.dataset",
     "pairwise_iou": "losses.similarity",
     "perturb_boxes": "data.noise",
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.noise import PAPER_IOU, CleanIoU, clean_iou, perturb_index
 from benchmarks.record import conditions, write_record

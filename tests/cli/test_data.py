@@ -13,7 +13,7 @@ from alphaiou.cli.data.noise import DataNoise, run_data_noise
 from alphaiou.cli.data.stats import DataStats, run_data_stats
 from alphaiou.cli.data.subset import DataSubset, run_data_subset
 from alphaiou.data.convert import convert_splits
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.noise import clean_iou, perturb_index, write_noisy_set
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index

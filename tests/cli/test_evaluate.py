@@ -9,8 +9,8 @@ import tyro
 
 from alphaiou.cli import UsageError
 from alphaiou.cli.evaluate import Evaluate, run_eval
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.formats.coco import write_coco
-from alphaiou.data.formats.layouts import load_dataset
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.inference.detection_files import score_files

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from alphaiou.cli import main
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.detectors import fold_batch_norm
 from alphaiou.detectors.registry import detector_from

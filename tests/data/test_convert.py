@@ -8,8 +8,9 @@ import pytest
 import yaml
 from pycocotools.coco import COCO
 
-from alphaiou.data.convert import convert_splits, lost_in
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.convert import convert_splits
+from alphaiou.data.dataset import DetectionDataset, load_dataset
+from alphaiou.data.formats.registry import get_format
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 
@@ -75,8 +76,6 @@ def test_round_trips(marked, tmp_path, first, second):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_images_come_along_and_decode_to_the_same_pixels(marked, tmp_path, layout):
-    from alphaiou.data.dataset import DetectionDataset
-
     convert_splits([marked], layout, tmp_path / "set", images="copy")
     dataset, source = load_dataset(tmp_path / "set", "train"), DetectionDataset(marked)
     places = [name.rpartition("/")[2] for name in dataset.index.files]
@@ -131,13 +130,13 @@ def test_yolo_is_what_its_lines_say(marked, tmp_path):
 def test_what_is_lost_is_counted(marked):
     counts = {"crowd": marked.crowd.sum(), "difficult": marked.difficult.sum()}
     assert min(counts.values()) > 0
-    assert lost_in(marked, "coco") == {}
-    voc = lost_in(marked, "voc")
+    assert get_format("coco").lost(marked) == {}
+    voc = get_format("voc").lost(marked)
     assert voc["crowds, marked difficult instead"] == counts["crowd"]
     assert voc["areas that are not width × height"] == marked.num_boxes
     assert voc["category numbers"] == 12
     assert voc["image numbers"] == 6
-    yolo = lost_in(marked, "yolo")
+    yolo = get_format("yolo").lost(marked)
     assert yolo["crowd marks"] == counts["crowd"]
     assert yolo["difficult marks"] == counts["difficult"]
     assert yolo["truncated marks"] == marked.truncated.sum()
@@ -147,7 +146,7 @@ def test_record_says_what_was_lost_and_the_same_again_is_left_alone(marked, tmp_
     out = tmp_path / "set"
     assert convert_splits([marked], "yolo", out, images="none")
     record = json.loads((out / "conversion.json").read_text())
-    assert record["lost"]["train"] == lost_in(marked, "yolo")
+    assert record["lost"]["train"] == get_format("yolo").lost(marked)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     assert not convert_splits([marked], "yolo", out, images="none")
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*")}

@@ -8,8 +8,8 @@ import pytest
 
 from alphaiou.cli import main
 from alphaiou.cli.compare import Compare
+from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.formats.coco import write_coco
-from alphaiou.data.formats.layouts import load_dataset, split_names
 from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index

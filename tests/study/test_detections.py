@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.dataset import load_dataset
 from alphaiou.study.detections import (
     RunDetections,
     choose_differing,

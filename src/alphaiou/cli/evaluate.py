@@ -78,7 +78,7 @@ def run_eval(command: Evaluate) -> int:
     from rich.console import Console
 
     from alphaiou.cli.options import make_folder
-    from alphaiou.data.formats.layouts import load_dataset
+    from alphaiou.data.dataset import load_dataset
     from alphaiou.inference.detection_files import score_files, summary, write_results
 
     _check_arguments(command)

@@ -1,1 +1,1 @@
-"""Data sets: readers and writers of three layouts, box noise, subsets, a drawn set, checks."""
+"""Data sets: formats, a drawn set, checks, conversion, subsets and box noise."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,16 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from alphaiou.data.dataset import open_dataset, split_names
 from alphaiou.data.formats.base import NothingUsableError
-from alphaiou.data.formats.files import IMAGE_SUFFIXES, ImageFiles, file_names, read_limited
-from alphaiou.data.formats.layouts import open_dataset, recognise, split_names
-from alphaiou.data.formats.voc import find_years
-from alphaiou.data.formats.yolo import LARGEST_LIST, label_path
+from alphaiou.data.formats.files import ImageFiles
+from alphaiou.data.formats.registry import FORMATS, get_format, recognise
 from alphaiou.data.images import ImageError, decode_image, image_size
-from alphaiou.data.index import DetectionIndex, Layout
+from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import BrokenFileError, DataError, Problem
-
-_BROKEN: dict[Layout, str] = {"coco": "json-broken", "yolo": "yaml-broken"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ class Report:
     """
 
     path: str
-    layout: Layout
+    layout: str
     splits: tuple[SplitSummary, ...]
     problems: tuple[Problem, ...]
 
@@ -70,7 +66,7 @@ def check_dataset(
     path: str | Path,
     split: str | None = None,
     *,
-    layout: Layout | None = None,
+    layout: str | None = None,
     decode: bool = True,
     workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -78,7 +74,7 @@ def check_dataset(
     """Read a data set, open all its images, and report everything that is wrong.
 
     Args:
-        path: The data set, as for :func:`alphaiou.data.formats.layouts.load_dataset`.
+        path: The data set, as for :func:`alphaiou.data.dataset.load_dataset`.
         split: The split to check, all of them by default.
         layout: The layout, where the files could be of more than one.
         decode: Decode every image; otherwise only the headers are read, and an image that is cut
@@ -108,14 +104,14 @@ def check_dataset(
         indexes.append(index)
         problems += index.problems
     problems += _check_images(indexes, decode, workers or os.cpu_count() or 1, on_progress)
-    problems += stray_labels(Path(path), layout, indexes)
+    problems += sorted(get_format(layout).stray_labels(Path(path), indexes))
     summaries = (SplitSummary(i.split, len(i), i.num_boxes, len(i.classes)) for i in indexes)
     # Splits overlap (trainval holds train): a problem of a file is reported once.
     return Report(str(path), layout, tuple(summaries), tuple(dict.fromkeys(problems)))
 
 
 def _splits(
-    path: str | Path, split: str | None, layout: Layout, problems: list[Problem]
+    path: str | Path, split: str | None, layout: str, problems: list[Problem]
 ) -> Sequence[str]:
     if split is not None:
         return (split,)
@@ -129,9 +125,10 @@ def _splits(
     return names
 
 
-def _unusable(path: str | Path, where: str, layout: Layout, error: DataError) -> Problem:
+def _unusable(path: str | Path, where: str, layout: str, error: DataError) -> Problem:
     """The finding of an error, which reads FILE: REASON; REMEDY."""
-    kind = _BROKEN[layout] if isinstance(error, BrokenFileError) else "split-unusable"
+    broken = isinstance(error, BrokenFileError)
+    kind = get_format(layout).broken_kind if broken else "split-unusable"
     file, _, text = str(error).partition(": ")
     if not os.path.exists(file):  # noqa: PTH110 - it never raises, whatever the name
         file, text = str(path), str(error)
@@ -168,7 +165,7 @@ class _Image:
 
 def _images(indexes: Sequence[DetectionIndex]) -> Iterator[_Image]:
     for index in indexes:
-        if index.layout != "shapes":  # they are drawn, there is nothing to open
+        if not FORMATS[index.layout].drawn:  # otherwise there is nothing to open
             for name, (width, height) in zip(index.files, index.sizes.tolist(), strict=True):
                 yield _Image(index.images, name, width, height)
 
@@ -192,67 +189,3 @@ def _check_image(image: _Image, *, decode: bool) -> Problem | None:
     if (height, width) == (image.width, image.height):
         detail += ", the size before its EXIF orientation"
     return Problem(where, "", "image-size", detail, "annotate the image as it is, upright")
-
-
-def stray_labels(root: Path, layout: Layout, indexes: Sequence[DetectionIndex]) -> list[Problem]:
-    """The label files of a data set that no image uses, in the order of their paths.
-
-    Args:
-        root: The data set.
-        layout: Its layout. COCO's annotations of unknown images are found by its reader.
-        indexes: The splits that were read.
-    """
-    finders: dict[Layout, Callable[[], Iterator[Problem]]] = {
-        "voc": lambda: _voc(root),
-        "yolo": lambda: _yolo(indexes),
-    }
-    return sorted(finders[layout]()) if layout in finders else []
-
-
-def _voc(root: Path) -> Iterator[Problem]:
-    """Annotations in no list of any task (Main, Layout, Segmentation, ...), or without an image."""
-    for year in find_years(root):
-        listed = {name for path in year.glob("ImageSets/*/*.txt") for name in _first_words(path)}
-        pictures = _stems(year / "JPEGImages")
-        for xml in (year / "Annotations").rglob("*.xml"):
-            stem = xml.relative_to(year / "Annotations").with_suffix("").as_posix()
-            if "/" not in stem and stem not in pictures:
-                yield _stray(xml, "there is no image of this name in JPEGImages")
-            elif stem not in listed:
-                yield _stray(xml, "no list in ImageSets names it")
-
-
-def _yolo(indexes: Sequence[DetectionIndex]) -> Iterator[Problem]:
-    """Label files beside those of the images, for which the folder of images has no image."""
-    folders = {
-        Path(os.path.dirname(index.images.where(name)))  # noqa: PTH120 - a Path an image is slow
-        for index in indexes
-        for name in index.files
-    }
-    for folder in folders:
-        labels = label_path(folder / "image.jpg").parent
-        pictures = _stems(folder)
-        for name in file_names(labels):
-            stem, dot, suffix = name.rpartition(".")
-            # Labelling tools put the names of the classes there.
-            if dot and suffix == "txt" and name != "classes.txt" and stem not in pictures:
-                yield _stray(labels / name, f"there is no image of this name in {folder}")
-
-
-def _stray(file: Path, detail: str) -> Problem:
-    remedy = "add the image, or remove the file"
-    return Problem(str(file), "", "label-without-image", detail, remedy, "file left out")
-
-
-def _first_words(path: Path) -> Iterator[str]:
-    try:
-        text = read_limited(path, LARGEST_LIST).decode("utf-8", "surrogateescape")
-    except OSError:  # said when the split is read
-        return
-    for line in text.splitlines():
-        yield re.sub(r"(\s+-?\d+)+$", "", line.strip())
-
-
-def _stems(folder: Path) -> set[str]:
-    names = (name.rpartition(".") for name in file_names(folder))
-    return {stem for stem, dot, suffix in names if f"{dot}{suffix}".lower() in IMAGE_SUFFIXES}

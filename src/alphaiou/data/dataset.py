@@ -1,12 +1,17 @@
-"""Images with their boxes, one at a time, for torch's ``DataLoader``."""
+"""Open a data set of any layout, and read its images one at a time for a ``DataLoader``."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from alphaiou._shapes import Bool, Float32, Int64, UInt8
-from alphaiou.data.index import DetectionIndex, Layout
+from alphaiou.data.formats.index_cache import cached_index
+from alphaiou.data.formats.registry import get_format, recognise
+from alphaiou.data.index import DetectionIndex
+from alphaiou.data.problems import left_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,6 +22,57 @@ else:
     # A loader asks for __len__ and __getitem__ alone. Without torch, a large set can be opened,
     # counted and checked in a tenth of the memory that importing torch takes.
     _Base = object
+
+logger = logging.getLogger("alphaiou.data")
+
+
+def load_dataset(path: str | Path, split: str, *, layout: str | None = None) -> DetectionDataset:
+    """Open one split of a data set of any layout.
+
+    The index is cached on disk, and read from there while the files stay the same (see
+    :mod:`alphaiou.data.formats.index_cache`). The data set, and images and boxes that are left
+    out, are reported to the logger ``alphaiou.data``; ``dataset.index.problems`` lists them.
+
+    Args:
+        path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or a word for a
+            set that is drawn as it is read: ``shapes``, or the easier ``shapes-plain`` and
+            ``shapes-discs``. A size may follow, as in ``shapes-discs-64``.
+        split: The split: ``train``, ``val``, ``test``, or what the data set calls it.
+        layout: The layout, where the files fit more than one.
+
+    Raises:
+        DataError: The path is no data set, fits two layouts, or has no such split. The message
+            lists the files that were looked for, or the splits.
+
+    Examples:
+        >>> dataset = load_dataset("shapes", "val")
+        >>> dataset.layout, len(dataset)
+        ('shapes', 500)
+        >>> load_dataset("shapes-plain-96", "val").index.classes
+        ('disc', 'triangle', 'star', 'cross')
+    """
+    dataset = open_dataset(path, split, recognise(path, layout))
+    logger.info("%s", dataset)
+    if lost := left_out(dataset.index.problems):
+        logger.warning("%s, split %s: %s", path, split, lost)
+    return dataset
+
+
+def open_dataset(path: str | Path, split: str, layout: str) -> DetectionDataset:
+    """Open a data set of a known layout without logging, for callers that report by themselves."""
+    root = Path(path)
+    key = (layout, str(root.absolute()), split)
+    return DetectionDataset(cached_index(key, lambda: get_format(layout).find(root, split)))
+
+
+def split_names(path: str | Path, *, layout: str | None = None) -> tuple[str, ...]:
+    """The splits of a data set.
+
+    Examples:
+        >>> split_names("shapes")
+        ('train', 'val', 'test')
+    """
+    return get_format(recognise(path, layout)).splits(Path(path))
 
 
 class Target(TypedDict):
@@ -50,8 +106,8 @@ class DetectionDataset(_Base):
         self.index = index
 
     @property
-    def layout(self) -> Layout:
-        """The layout that the data set was read from."""
+    def layout(self) -> str:
+        """The name of the layout that the data set was read from."""
         return self.index.layout
 
     def __len__(self) -> int:

@@ -6,29 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from alphaiou._version import __version__
-from alphaiou.data.formats.coco import write_coco
-from alphaiou.data.formats.voc import write_voc
 from alphaiou.data.formats.writing import Placing, writing_folder
-from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError
-
-#: The layouts that can be written.
-WritableLayout = Literal["voc", "coco", "yolo"]
-
-_WRITERS = {"voc": write_voc, "coco": write_coco, "yolo": write_yolo}
-
-
-def write_index(
-    index: DetectionIndex, out: Path, layout: WritableLayout, *, images: Placing = "link"
-) -> None:
-    """Write an index in a layout, with its images placed by link, by copy or not at all."""
-    _WRITERS[layout](index, out, images=images)
 
 
 def write_once(
@@ -68,9 +53,7 @@ def write_once(
     return True
 
 
-def made_of(
-    splits: Sequence[DetectionIndex], layout: WritableLayout, images: Placing
-) -> dict[str, Any]:
+def made_of(splits: Sequence[DetectionIndex], layout: str, images: Placing) -> dict[str, Any]:
     """The settings that every derived data set records."""
     return {
         "layout": layout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:
     from alphaiou.data.formats.files import ImageFiles
-
-Layout = Literal["voc", "coco", "yolo", "shapes"]
 
 
 class Strings(Sequence[str]):
@@ -63,7 +61,7 @@ class DetectionIndex:
     left out, and is one of ``problems``. A box may pass the border of its image as annotated.
 
     Attributes:
-        layout: The layout it was read from.
+        layout: The name of the layout it was read from.
         root: The folder or file that was opened.
         split: The name of the split.
         classes: The name of each label.
@@ -83,7 +81,7 @@ class DetectionIndex:
         problems: What reading found.
     """
 
-    layout: Layout
+    layout: str
     root: Path
     split: str
     classes: tuple[str, ...]

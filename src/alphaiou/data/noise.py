@@ -15,14 +15,8 @@ from torch import Tensor
 
 from alphaiou._shapes import Float, Float64
 from alphaiou.boxes import BoxFormat, check_box_format, convert_boxes
-from alphaiou.data.derived import (
-    WritableLayout,
-    made_of,
-    read_derived,
-    source_of,
-    write_index,
-    write_once,
-)
+from alphaiou.data.derived import made_of, read_derived, source_of, write_once
+from alphaiou.data.formats.registry import get_format
 from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError
@@ -240,7 +234,7 @@ def write_noisy_set(
     rate: float,
     seed: int,
     out: Path,
-    layout: WritableLayout,
+    layout: str,
     *,
     images: Placing = "link",
 ) -> NoisySet:
@@ -262,11 +256,12 @@ def write_noisy_set(
     """
     noisy = tuple(perturb_index(index, rate, seed) for index in splits)
     ious = tuple(map(clean_iou, noisy, splits))
+    format_ = get_format(layout)
 
     def write(folder: Path) -> None:
         for clean_split, noisy_split in zip(splits, noisy, strict=True):
-            write_index(noisy_split, folder, layout, images=images)
-            write_index(clean_split, folder / CLEAN_FOLDER, layout, images="none")
+            format_.write(noisy_split, folder, images=images)
+            format_.write(clean_split, folder / CLEAN_FOLDER, images="none")
 
     made = {"rate": rate, "seed": seed, **made_of(splits, layout, images)}
     means = {

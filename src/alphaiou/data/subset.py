@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from alphaiou.data.derived import WritableLayout, made_of, source_of, write_index, write_once
+from alphaiou.data.derived import made_of, source_of, write_once
+from alphaiou.data.formats.registry import get_format
 from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.noise import image_bytes
@@ -57,7 +58,7 @@ def write_subset(
     fraction: float,
     seed: int,
     out: Path,
-    layout: WritableLayout,
+    layout: str,
     *,
     images: Placing = "link",
 ) -> tuple[tuple[DetectionIndex, ...], bool]:
@@ -81,7 +82,7 @@ def write_subset(
 
     def write(folder: Path) -> None:
         for part in parts:
-            write_index(part, folder, layout, images=images)
+            get_format(layout).write(part, folder, images=images)
 
     made = {"fraction": fraction, "seed": seed, **made_of(splits, layout, images)}
     about = {"source": source_of(splits), "taken": {part.split: len(part) for part in parts}}

@@ -17,6 +17,7 @@ import numpy as np
 from alphaiou import __version__
 from alphaiou._files import write_file
 from alphaiou._shapes import Float64
+from alphaiou.data.formats.registry import get_format
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError, left_out
 from alphaiou.metrics import (
@@ -158,7 +159,7 @@ def _image_numbers(
 ) -> dict[Key, int]:
     """The images by number: the format's own; else that of the file name, or of the position."""
     by_number: dict[Key, int] = {number: i for i, number in enumerate(index.image_ids.tolist())}
-    if index.layout not in ("voc", "yolo"):
+    if "image_ids" not in get_format(index.layout).lacks:
         return by_number
     by_name: dict[Key, int] = {int(s): i for i, s in enumerate(stems) if re.fullmatch("[0-9]+", s)}
     fitting = [table for table in (by_name, by_number) if numbers <= table.keys()]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from alphaiou.data.formats.layouts import SHAPES_WORD
 from alphaiou.data.problems import DataError
+from alphaiou.data.shapes.dataset import SHAPES_WORD
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.compare import DRAWN, CompareSettings, compare_recipes

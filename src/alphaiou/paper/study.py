@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from alphaiou.data.formats.layouts import load_dataset
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.noise import perturb_index
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import (

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from alphaiou.data.formats.layouts import SHAPES_WORD, load_dataset, split_names
+from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.pipeline.augment import Augmentation
+from alphaiou.data.shapes.dataset import SHAPES_WORD
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.grid import Grid, Row

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from alphaiou._environment import device_kind
 from alphaiou._files import write_file
-from alphaiou.data.formats.layouts import SHAPES_WORD
 from alphaiou.data.problems import DataError
+from alphaiou.data.shapes.dataset import SHAPES_WORD
 from alphaiou.study.detections import FINDINGS
 from alphaiou.study.grid import Grid
 from alphaiou.study.pool import Ended, Job, WorkerPool, schedule, share_gpus_in_turn

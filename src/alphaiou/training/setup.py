@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from alphaiou._shapes import Float64
-from alphaiou.data.dataset import DetectionDataset
+from alphaiou.data.dataset import DetectionDataset, load_dataset, split_names
 from alphaiou.data.derived import fingerprint
-from alphaiou.data.formats.layouts import load_dataset, split_names
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.noise import perturb_index
 from alphaiou.data.pipeline.cache import (

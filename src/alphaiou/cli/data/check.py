@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from alphaiou.cli.data.opening import SetPath
+from alphaiou.cli.data.opening import FileLayout, SetPath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ class DataCheck:
     """The split to check."""
 
     layout: Annotated[
-        Literal["voc", "coco", "yolo"] | None,
+        FileLayout | None,
         tyro.conf.DisallowNone,
         tyro.conf.arg(help_behavior_hint="(default: recognised)"),
     ] = None

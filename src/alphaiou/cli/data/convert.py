@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from alphaiou.cli.data.opening import AllSplits, NewImages, SetPath
+from alphaiou.cli.data.opening import AllSplits, NewImages, SetPath, WritableLayout
 from alphaiou.cli.options import NewFolder
 
 
@@ -15,15 +15,12 @@ from alphaiou.cli.options import NewFolder
 class DataConvert:
     """Write a data set in another layout.
 
-    Boxes keep their exact place; what the new layout cannot hold is counted:
-    - YOLO has no crowds, no difficult and no truncated objects
-    - VOC has no crowds
-    - neither has numbers of images and boxes, or areas
+    Boxes keep their exact place. What the new layout cannot hold is counted.
     """
 
     path: SetPath
 
-    to: Literal["voc", "coco", "yolo"]
+    to: WritableLayout
     """The layout to write."""
 
     out: NewFolder
@@ -44,7 +41,8 @@ def run_data_convert(command: DataConvert) -> int:
     from rich.console import Console
 
     from alphaiou.cli.data.opening import open_splits, say_written
-    from alphaiou.data.convert import convert_splits, lost_in
+    from alphaiou.data.convert import convert_splits
+    from alphaiou.data.formats.registry import get_format
 
     console = Console()
     splits = open_splits(command.path, command.split, console)
@@ -55,7 +53,7 @@ def run_data_convert(command: DataConvert) -> int:
             console.print(f"{index.split}: {marked.sum():,} {mark} boxes left out", highlight=False)
     written = convert_splits(splits, command.to, command.out, images=command.images)
     for index in splits:
-        lost = lost_in(index, command.to)
+        lost = get_format(command.to).lost(index)
         if lost:
             text = ", ".join(f"{count:,} {what}" for what, count in lost.items())
             console.print(

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from alphaiou.data.formats.registry import FILE_LAYOUTS, FORMATS, WRITABLE_LAYOUTS
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from alphaiou.data.derived import WritableLayout
     from alphaiou.data.index import DetectionIndex
+
+    FileLayout = str
+    WritableLayout = str
+else:  # the choices of options
+    FileLayout = Literal[FILE_LAYOUTS]
+    WritableLayout = Literal[WRITABLE_LAYOUTS]
 
 #: The data set that a command reads.
 SetPath = Annotated[
@@ -34,7 +41,7 @@ AllSplits = Annotated[
 
 #: The layout of a set that is made of another one.
 NewLayout = Annotated[
-    Literal["voc", "coco", "yolo"] | None,
+    WritableLayout | None,
     tyro.conf.DisallowNone,
     tyro.conf.arg(help="The layout to write.", help_behavior_hint="(default: that of PATH)"),
 ]
@@ -50,7 +57,7 @@ NewImages = Annotated[
 
 def open_splits(path: str, names: Sequence[str], console: Console) -> list[DetectionIndex]:
     """Read splits of a data set, all of them if none is named, and say what was found."""
-    from alphaiou.data.formats.layouts import load_dataset, split_names
+    from alphaiou.data.dataset import load_dataset, split_names
     from alphaiou.data.problems import left_out
 
     splits = [load_dataset(path, name).index for name in (names or split_names(path))]
@@ -61,14 +68,12 @@ def open_splits(path: str, names: Sequence[str], console: Console) -> list[Detec
     return splits
 
 
-def layout_to_write(
-    splits: Sequence[DetectionIndex], wanted: WritableLayout | None
-) -> WritableLayout:
-    """The layout asked for, else that of the input; COCO for what is drawn."""
+def layout_to_write(splits: Sequence[DetectionIndex], wanted: str | None) -> str:
+    """The layout asked for, else that of the input; COCO where that cannot be written."""
     if wanted is not None:
         return wanted
     layout = splits[0].layout
-    return "coco" if layout == "shapes" else layout
+    return layout if FORMATS[layout].written else "coco"
 
 
 def say_written(console: Console, out: Path, *, written: bool) -> None:

@@ -1,18 +1,112 @@
-"""What all readers share: a collection of images and boxes, and the checks of boxes."""
+"""The protocol of a data set format, and what all readers share: collecting and checking boxes."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from alphaiou._shapes import Bool, Float64, Integer
 from alphaiou.data.formats.files import ImageFiles
-from alphaiou.data.index import DetectionIndex, Layout, Strings
+from alphaiou.data.formats.index_cache import Sources
+from alphaiou.data.formats.writing import Placing
+from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import DataError, Effect, Problem
+
+#: What an index holds besides classes, sizes and boxes, in the words of messages.
+EXTRAS = {
+    "crowd": "crowd marks",
+    "areas": "areas that are not width × height",
+    "category_ids": "category numbers",
+    "image_ids": "image numbers",
+    "box_ids": "box numbers",
+    "difficult": "difficult marks",
+    "truncated": "truncated marks",
+}
+
+
+class FoundSplit(NamedTuple):
+    """One split of a data set, located but not read.
+
+    Attributes:
+        sources: The files that its index depends on, for the cache.
+        read: Reads them.
+    """
+
+    sources: Sources
+    read: Callable[[], DetectionIndex]
+
+
+class Writer(Protocol):
+    """Writes an index to a folder, or adds the split to the data set in it."""
+
+    def __call__(self, index: DetectionIndex, out: Path, *, images: Placing) -> None:
+        """Raise DataError where a file is there already with other content."""
+        ...
+
+
+def _write_nothing(index: DetectionIndex, out: Path, *, images: Placing) -> None:
+    del index, images
+    raise DataError(f"{out}: the layout can only be read; write another one")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A layout of data sets: how it is recognised, read, written and checked.
+
+    A format is one module that ends with its instance, ``FORMAT``, and one line in
+    :mod:`alphaiou.data.formats.registry`.
+
+    Attributes:
+        signs: The files or words that it is recognised by, for messages.
+        recognise: Whether a path is a data set of this layout.
+        splits: The names of the splits of a data set.
+        find: Locates a split of a data set; DataError lists the splits if there is no such split.
+        write: Writes an index.
+        stray_labels: The label files of a data set that none of the given splits uses.
+        lacks: The entries of ``EXTRAS`` that the layout cannot hold, with the words for them.
+        broken_kind: The kind of problem of a file that does not follow the format.
+    """
+
+    signs: str
+    recognise: Callable[[Path], bool]
+    splits: Callable[[Path], tuple[str, ...]]
+    find: Callable[[Path, str], FoundSplit]
+    write: Writer = _write_nothing
+    stray_labels: Callable[[Path, Sequence[DetectionIndex]], Iterable[Problem]] = lambda *_: ()
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    broken_kind: str = "split-unusable"
+
+    def lost(self, index: DetectionIndex) -> dict[str, int]:
+        """How many of each thing of an index the layout cannot hold; empty if it holds all.
+
+        Boxes are never lost, only their flags: a crowd becomes an ordinary box in YOLO, and a
+        difficult one in VOC, where those are ignored in the same way.
+        """
+        counts = {words: _count_extra(index, name) for name, words in self.lacks.items()}
+        return {words: count for words, count in counts.items() if count}
+
+
+def _count_extra(index: DetectionIndex, name: str) -> int:
+    """How many values differ from those a reader assumes: no flag, width × height, 1, 2, ..."""
+    values: np.ndarray = getattr(index, name)
+    if name == "areas":
+        sides = index.boxes[:, 2:] - index.boxes[:, :2]
+        return int((~np.isclose(values, sides.prod(axis=1), rtol=1e-6)).sum())
+    if values.dtype == bool:
+        return int(values.sum())
+    return int((values != np.arange(1, len(values) + 1)).sum())
+
+
+def stray_label(file: Path, detail: str) -> Problem:
+    """The problem of a label file that no image uses."""
+    remedy = "add the image, or remove the file"
+    return Problem(str(file), "", "label-without-image", detail, remedy, "file left out")
+
 
 #: How far a box may pass the border before it is reported: files round their coordinates.
 BORDER_TOLERANCE_PX = 0.05
@@ -220,7 +314,7 @@ class Collection:
 
     def index(
         self,
-        layout: Layout,
+        layout: str,
         root: Path,
         split: str,
         *,

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from alphaiou._shapes import Bool, Float64, Int64
-from alphaiou.data.formats.base import check_boxes
+from alphaiou.data.formats.base import Format, FoundSplit, check_boxes
 from alphaiou.data.formats.files import (
     FolderImages,
     ImageFiles,
@@ -20,6 +20,7 @@ from alphaiou.data.formats.files import (
     file_names,
     stays_inside,
 )
+from alphaiou.data.formats.index_cache import Sources
 from alphaiou.data.formats.json_stream import Run, parse_run, stream_arrays
 from alphaiou.data.formats.writing import Placing, flat_names, place_images, writing_folder
 from alphaiou.data.index import DetectionIndex, Strings
@@ -591,3 +592,34 @@ def _extents(boxes: Float64[np.ndarray, "n 4"]) -> Float64[np.ndarray, "n 4"]:
         better = (low + extent != high) & (low + neighbour == high)
         extent = np.where(better, neighbour, extent)
     return np.concatenate([low, extent], axis=1)
+
+
+# --- the format -----------------------------------------------------------------------------------
+
+
+def _recognise(path: Path) -> bool:
+    return path.suffix.lower() == ".json" if path.is_file() else bool(annotation_files(path))
+
+
+def _splits(path: Path) -> tuple[str, ...]:
+    return (path.stem.removeprefix("instances_"),) if path.is_file() else (*annotation_files(path),)
+
+
+def _find_split(path: Path, split: str) -> FoundSplit:
+    annotations = find_annotations(path, split)
+    images = find_images(annotations, split)
+    folders = (images.root,) if isinstance(images, FolderImages) else ()
+    shards = images.shards if isinstance(images, TarImages) else ()
+    # The names of the annotation files count: a new one may be a better match for the split.
+    sources = Sources((annotations, *shards), (path / "annotations", *folders))
+    return FoundSplit(sources, lambda: read_coco(annotations, split, images))
+
+
+FORMAT = Format(
+    signs="a .json file, annotations/*.json, or */_annotations.coco.json",
+    recognise=_recognise,
+    splits=_splits,
+    find=_find_split,
+    write=write_coco,
+    broken_kind="json-broken",
+)

@@ -210,6 +210,12 @@ def file_names(folder: Path) -> set[str]:
         return set()
 
 
+def image_stems(folder: Path) -> set[str]:
+    """The names of the images in a folder, without their suffixes."""
+    names = (name.rpartition(".") for name in file_names(folder))
+    return {stem for stem, dot, suffix in names if f"{dot}{suffix}".lower() in IMAGE_SUFFIXES}
+
+
 def open_file(path: Path) -> BufferedReader:
     """Open a file to read; OSError for a pipe or a device, which could keep us waiting for ever."""
     # Without O_NONBLOCK, opening a pipe would wait for a writer.

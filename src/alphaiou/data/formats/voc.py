@@ -10,15 +10,24 @@ from typing import NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from alphaiou.data.formats.base import Collection, NothingUsableError
+from alphaiou.data.formats.base import (
+    EXTRAS,
+    Collection,
+    Format,
+    FoundSplit,
+    NothingUsableError,
+    stray_label,
+)
 from alphaiou.data.formats.files import (
     IMAGE_SUFFIXES,
     FolderImages,
     file_names,
+    image_stems,
     read_limited,
     reason,
     stays_inside,
 )
+from alphaiou.data.formats.index_cache import Sources
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -35,6 +44,7 @@ VOC_CLASSES = (
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train",
     "tvmonitor",
 )
+# fmt: on
 #: A file beside the years that names the classes, one per line, where they are not VOC's own.
 CLASSES_FILE = "classes.txt"
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
@@ -46,7 +56,6 @@ LONGEST_NAME = 1 << 10
 
 
 # --- the devkit -----------------------------------------------------------------------------------
-
 
 
 def voc_years(root: Path) -> list[Path]:
@@ -106,7 +115,6 @@ def _lists_of_split(root: Path, years: list[Path], split: str) -> list[Path]:
 
 
 # --- reading --------------------------------------------------------------------------------------
-
 
 
 def read_voc(root: Path, split: str) -> DetectionIndex:
@@ -294,7 +302,6 @@ def _say(
 # --- annotations in XML ---------------------------------------------------------------------------
 
 
-
 class XmlError(ValueError):
     """The file is no annotation; the message says why and at which line."""
 
@@ -464,7 +471,6 @@ def format_annotation(
 # --- writing --------------------------------------------------------------------------------------
 
 
-
 def write_voc(index: DetectionIndex, out: Path, *, images: Placing = "none") -> None:
     """Write an index as a devkit, with full precision: reading it gives the same boxes.
 
@@ -525,3 +531,57 @@ def _xml(index: DetectionIndex, image: int, year: str, name: str) -> str:
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")
+
+
+# --- the format -----------------------------------------------------------------------------------
+
+
+def _recognise(path: Path) -> bool:
+    return bool(find_years(path))
+
+
+def _find(path: Path, split: str) -> FoundSplit:
+    years = voc_years(path)
+    # The classes may depend on the annotations of other splits.
+    contents = [year / part for year in years for part in ("Annotations", "ImageSets/Main")]
+    sources = Sources(
+        contents=(years[0].parent / CLASSES_FILE, *contents),
+        names=tuple(year / "JPEGImages" for year in years),
+    )
+    return FoundSplit(sources, lambda: read_voc(path, split))
+
+
+def _stray_labels(path: Path, _: Sequence[DetectionIndex]) -> Iterator[Problem]:
+    """Annotations in no list of any task (Main, Layout, Segmentation, ...), or without an image."""
+    for year in find_years(path):
+        listed = {name for file in year.glob("ImageSets/*/*.txt") for name in _first_words(file)}
+        pictures = image_stems(year / "JPEGImages")
+        for xml in (year / "Annotations").rglob("*.xml"):
+            stem = xml.relative_to(year / "Annotations").with_suffix("").as_posix()
+            if "/" not in stem and stem not in pictures:
+                yield stray_label(xml, "there is no image of this name in JPEGImages")
+            elif stem not in listed:
+                yield stray_label(xml, "no list in ImageSets names it")
+
+
+def _first_words(path: Path) -> Iterator[str]:
+    try:
+        text = read_limited(path, LARGEST_LIST).decode("utf-8", "surrogateescape")
+    except OSError:  # reported when the split is read
+        return
+    for line in text.splitlines():
+        yield re.sub(r"(\s+-?\d+)+$", "", line.strip())
+
+
+FORMAT = Format(
+    signs="VOC2007 and the like with Annotations, ImageSets/Main and JPEGImages",
+    recognise=_recognise,
+    splits=voc_splits,
+    find=_find,
+    write=write_voc,
+    stray_labels=_stray_labels,
+    lacks={
+        "crowd": "crowds, marked difficult instead",
+        **{name: EXTRAS[name] for name in ("areas", "category_ids", "image_ids", "box_ids")},
+    },
+)

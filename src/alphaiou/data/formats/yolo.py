@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,14 +13,23 @@ from typing import Any
 import numpy as np
 import yaml
 
-from alphaiou.data.formats.base import Collection, NothingUsableError
+from alphaiou.data.formats.base import (
+    EXTRAS,
+    Collection,
+    Format,
+    FoundSplit,
+    NothingUsableError,
+    stray_label,
+)
 from alphaiou.data.formats.files import (
     IMAGE_SUFFIXES,
     FolderImages,
     file_names,
+    image_stems,
     read_limited,
     reason,
 )
+from alphaiou.data.formats.index_cache import Sources
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -103,11 +112,6 @@ def read_config(path: Path) -> YoloConfig:
             splits[name] = entries
     base = folder if folder.is_dir() else path.parent
     return YoloConfig(path, base, _classes(path, content), splits)
-
-
-def yolo_splits(config: Path) -> tuple[str, ...]:
-    """The splits of a data set."""
-    return tuple(read_config(config).splits)
 
 
 def _config_of_folders(root: Path) -> YoloConfig:
@@ -465,3 +469,67 @@ def _config(index: DetectionIndex, path: Path) -> str:
     splits[index.split] = f"images/{index.split}"
     content = {"path": ".", **dict(sorted(splits.items())), "names": dict(enumerate(index.classes))}
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+# --- the format -----------------------------------------------------------------------------------
+
+
+def _recognise(path: Path) -> bool:
+    in_folders = (path / "images").is_dir() and (path / "labels").is_dir()
+    return in_folders or ((config := find_config(path)) is not None and config.is_file())
+
+
+def yolo_splits(path: Path) -> tuple[str, ...]:
+    """The splits of a data set."""
+    return tuple(read_config(find_config(path) or path).splits)
+
+
+def _find(path: Path, split: str) -> FoundSplit:
+    config = find_config(path) or path
+    folders = list(_image_places(config, split))
+    labels = [label_path(folder / "image.jpg").parent for folder in folders]
+    # The sizes of images are in their files alone: here their contents count too.
+    contents = dict.fromkeys((config, *folders, *labels))
+    return FoundSplit(Sources(tuple(contents)), lambda: read_yolo(config, split))
+
+
+def _image_places(config: Path, split: str) -> Iterator[Path]:
+    """The folders of images of a split, and the lists of images."""
+    description = read_config(config)
+    for entry in description.splits.get({"valid": "val"}.get(split, split), ()):
+        place = locate(description, split, entry)
+        yield place
+        if place.is_file():
+            lines = place.read_bytes().decode("utf-8", "surrogateescape").splitlines()
+            for folder in dict.fromkeys(line.strip().rpartition("/")[0] for line in lines):
+                yield place.parent / folder
+                yield description.base / folder
+
+
+def _stray_labels(_: Path, indexes: Sequence[DetectionIndex]) -> Iterator[Problem]:
+    """Label files beside those of the images, for which the folder of images has no image."""
+    folders = {
+        Path(os.path.dirname(index.images.where(name)))  # noqa: PTH120 - a Path per image is slow
+        for index in indexes
+        for name in index.files
+    }
+    for folder in folders:
+        labels = label_path(folder / "image.jpg").parent
+        pictures = image_stems(folder)
+        for name in file_names(labels):
+            stem, dot, suffix = name.rpartition(".")
+            # Labelling tools put the names of the classes there.
+            if dot and suffix == "txt" and name != "classes.txt" and stem not in pictures:
+                yield stray_label(labels / name, f"there is no image of this name in {folder}")
+
+
+FORMAT = Format(
+    signs="a .yaml file that names the classes, or the folders images and labels",
+    recognise=_recognise,
+    splits=yolo_splits,
+    find=_find,
+    write=write_yolo,
+    stray_labels=_stray_labels,
+    lacks=EXTRAS,
+    broken_kind="yaml-broken",
+)

@@ -13,6 +13,7 @@ bytes in every process, order and machine.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alphaiou._shapes import Int32, Int64, UInt8
+from alphaiou.data.formats.base import Format, FoundSplit
+from alphaiou.data.formats.index_cache import Sources
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.drawing import draw
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 LENGTHS = {"train": 2000, "val": 500, "test": 500}
 LEAST_SEEN = 0.3
 SIZES = range(64, 2049)
+#: The drawn sets: their level, and the longer side of their images.
+SHAPES_WORD = re.compile(r"shapes(?:-(?P<level>plain|discs))?(?:-(?P<size>[0-9]+))?")
 
 
 def shapes_dataset(
@@ -192,3 +197,23 @@ class DrawnImages:
     def missing(self, names: Iterable[str]) -> list[int]:
         """The positions of the names that this split has not."""
         return [place for place, name in enumerate(names) if self.number(name) is None]
+
+
+def _recognise(path: Path) -> bool:
+    return SHAPES_WORD.fullmatch(str(path)) is not None
+
+
+def _find(path: Path, split: str) -> FoundSplit:
+    word = SHAPES_WORD.fullmatch(str(path))
+    if word is None:
+        raise DataError(f"{str(path)!r} is no drawn set; there are {FORMAT.signs}")
+    size, level = int(word["size"] or 320), word["level"] or "full"
+    return FoundSplit(Sources(()), lambda: shapes_index(split, size=size, level=level))
+
+
+FORMAT = Format(
+    signs="shapes, shapes-plain, shapes-discs, and each with a size such as shapes-discs-64",
+    recognise=_recognise,
+    splits=lambda _: tuple(LENGTHS),
+    find=_find,
+)

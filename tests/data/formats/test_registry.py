@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from alphaiou.data.dataset import DetectionDataset
+from alphaiou.data.dataset import DetectionDataset, load_dataset, split_names
 from alphaiou.data.formats.coco import annotation_files, find_annotations, find_images
 from alphaiou.data.formats.files import FolderImages, TarImages
-from alphaiou.data.formats.layouts import load_dataset, recognise, split_names
+from alphaiou.data.formats.registry import FORMATS, WRITABLE_LAYOUTS, get_format, recognise
 from alphaiou.data.problems import DataError
 
 SHARED = Path(__file__).parents[3] / "../shared/data"
@@ -237,6 +237,20 @@ def test_what_is_left_out_is_warned_of(root, caplog):
         assert str(root) in warning
 
 
+@pytest.mark.parametrize("layout", FORMATS)
+def test_what_can_be_written_is_read_again_and_the_rest_says_so(layout, tmp_path):
+    index = load_dataset("shapes-plain-64", "val").index.take(range(3))
+    if layout not in WRITABLE_LAYOUTS:
+        with pytest.raises(DataError, match="can only be read; write another"):
+            get_format(layout).write(index, tmp_path / "out", images="copy")
+        return
+    get_format(layout).write(index, tmp_path / "out", images="copy")
+    assert recognise(tmp_path / "out") == layout
+    again = load_dataset(tmp_path / "out", "val").index
+    np.testing.assert_allclose(again.boxes, index.boxes, atol=1e-9)
+    assert again.problems == ()
+
+
 ANNOTATIONS = [
     ("annotations/train.json", "train"),
     ("annotations/instances_train.json", "train"),
@@ -334,7 +348,7 @@ def test_a_file_by_itself(root):
 def test_opening_coco_loads_no_torch(root):
     make_coco(root)
     code = (
-        "import sys; from alphaiou.data.formats.layouts import load_dataset; "
+        "import sys; from alphaiou.data.dataset import load_dataset; "
         "load_dataset(sys.argv[1], 'train'); print('torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(root)]
