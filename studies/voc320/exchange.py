@@ -71,7 +71,7 @@ ROOM = 2.9
 #: Places on a line between two marks that names keep clear of.
 STEPS = 60
 Groups = Mapping[str, Sequence[Point]]
-_GAINS = re.compile(r", gain ×([^,]+)(?:, class gain ×([^,]+))?(?:, objectness gain ×([^,]+))?")
+_GAINS = re.compile(r", box gain ×([^,]+)(?:, class gain ×([^,]+))?(?:, objectness gain ×([^,]+))?")
 
 
 def exchange_figure(rows: Mapping[str, RowRuns]) -> Figure:

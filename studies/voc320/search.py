@@ -35,7 +35,7 @@ CHOSEN_BY = "map75_95"
 #: By how much a candidate has to be better, relative to the best IoU.
 WANTED = {"map75_95": 0.06, "ap95": 0.5}
 #: The labels of the baselines: IoU at several box gains.
-BASELINES = tuple(f"IoU, gain ×{gain:g}" for gain in GAINS)
+BASELINES = tuple(f"IoU, box gain ×{gain:g}" for gain in GAINS)
 
 Changes = Mapping[str, PairedChange]
 

@@ -79,7 +79,7 @@ def test_errors_in_one_line(wrong, code, message, tmp_path, capsys):
 @pytest.mark.slow
 def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
     options = ["--quick", "--data", str(no_boxes), "--device", "cpu", "--out", str(tmp_path)]
-    rows = ["--only", "IoU, gain ×1", "α-IoU (α=3), gain ×3"]
+    rows = ["--only", "IoU, box gain ×1", "α-IoU (α=3), box gain ×3"]
     assert main(["paper", "run", "gains", *options, *rows]) == 1
     out = capsys.readouterr().out
     assert "Trained on train and scored on val of empty." in out
@@ -87,8 +87,8 @@ def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
     ends = out[out.rindex("wrote ") :].splitlines()
     assert ends[0] == f"wrote {tmp_path / 'report.html'}"
     assert [line.split(": ")[:3] for line in ends[1:3]] == [
-        ["failed", "gains", "IoU, gain ×1, seed 0"],
-        ["failed", "gains", "α-IoU (α=3), gain ×3, seed 0"],
+        ["failed", "gains", "IoU, box gain ×1, seed 0"],
+        ["failed", "gains", "α-IoU (α=3), box gain ×3, seed 0"],
     ]
     assert "no boxes to train on" in ends[1]
 
@@ -103,9 +103,11 @@ def test_rows_can_be_chosen(capsys):
         "α-DIoU (α=3), η=0.3",
     ]
     assert grid.seeds == (0, 1, 2)
-    (grid,) = chosen_grids(["gains"], GridOptions(quick=True, only=("IoU, gain ×1", "×0.5")))
-    assert [row.label for row in grid.rows if "IoU, gain ×1" in row.label] == ["IoU, gain ×1"]
-    assert all(row.label == "IoU, gain ×1" or "×0.5" in row.label for row in grid.rows)
+    (grid,) = chosen_grids(["gains"], GridOptions(quick=True, only=("IoU, box gain ×1", "×0.5")))
+    assert [row.label for row in grid.rows if "IoU, box gain ×1" in row.label] == [
+        "IoU, box gain ×1"
+    ]
+    assert all(row.label == "IoU, box gain ×1" or "×0.5" in row.label for row in grid.rows)
     (grid,) = chosen_grids(["table1"], GridOptions(quick=True, only=("α-",)))
     assert [row.baseline for row in grid.rows] == [None, None]
 

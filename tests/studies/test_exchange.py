@@ -13,10 +13,10 @@ from tests.studies.made import GRID, PLAIN, records
 from tests.study.made import made_record
 
 EXCHANGED = PLAIN | {
-    "α-DIoU (α=3), gain ×2": 0.42,
-    "α-IoU (α 1→3), gain ×2": 0.41,
-    "α-IoU (α 3→1), gain ×1": 0.39,
-    "α-IoU (α=10), gain ×0.5": 0.3,
+    "α-DIoU (α=3), box gain ×2": 0.42,
+    "α-IoU (α 1→3), box gain ×2": 0.41,
+    "α-IoU (α 3→1), box gain ×1": 0.39,
+    "α-IoU (α=10), box gain ×0.5": 0.3,
 }
 
 
@@ -48,8 +48,8 @@ def test_exchanges_are_paired_by_seed_and_need_a_candidate():
 
     found = exchanges(grid_runs(GRID, records(EXCHANGED, change=shifted)))
     assert list(found) == [row.label for row in GRID.rows if row.label in EXCHANGED]
-    assert found["α-DIoU (α=3), gain ×2"]["ap50"].difference == pytest.approx(0.02)
-    assert found["IoU, gain ×2"]["ap50"].difference == 0
+    assert found["α-DIoU (α=3), box gain ×2"]["ap50"].difference == pytest.approx(0.02)
+    assert found["IoU, box gain ×2"]["ap50"].difference == 0
     assert exchanges(grid_runs(GRID, records(PLAIN))) == {}
     assert exchanges(grid_runs(GRID, {})) == {}
 
@@ -75,11 +75,11 @@ def test_the_picture_has_a_mark_for_every_choice_that_is_not_far_below():
 
 def test_names_are_short_and_iou_with_other_gains_has_one_if_it_has_several_seeds():
     control, alone = (
-        "IoU, gain ×4, class gain ×2, objectness gain ×4",
-        "IoU, gain ×2, class gain ×2",
+        "IoU, box gain ×4, class gain ×2, objectness gain ×4",
+        "IoU, box gain ×2, class gain ×2",
     )
-    better = "α-DIoU (α 1→5), gain ×1.5, objectness gain ×2"
-    best = "α-DIoU (α 1→5), gain ×1.5, learning rate ×2"
+    better = "α-DIoU (α 1→5), box gain ×1.5, objectness gain ×2"
+    best = "α-DIoU (α 1→5), box gain ×1.5, learning rate ×2"
     levels = EXCHANGED | {control: 0.41, better: 0.43, best: 0.47}
 
     def change(label, _, scores):
@@ -110,7 +110,7 @@ def test_names_cover_neither_marks_nor_one_another():
 
 def test_names_keep_clear_of_the_line():
     def lower(label, _, scores):
-        scores["ap50"] = {"IoU, gain ×3": 0.38, "IoU, gain ×1": 0.41}.get(label, 0.4)
+        scores["ap50"] = {"IoU, box gain ×3": 0.38, "IoU, box gain ×1": 0.41}.get(label, 0.4)
 
     figure = exchange_figure(grid_runs(GRID, records(EXCHANGED, change=lower)))
     figure.draw_without_rendering()
@@ -124,8 +124,8 @@ def test_names_keep_clear_of_the_line():
 
 
 def test_marks_of_one_seed_are_hollow():
-    found = records(PLAIN | {"α-IoU (α 1→3), gain ×2": 0.41})
-    _, recipe = next(one for one in GRID.recipes() if one[0].label == "α-DIoU (α=3), gain ×2")
+    found = records(PLAIN | {"α-IoU (α 1→3), box gain ×2": 0.41})
+    _, recipe = next(one for one in GRID.recipes() if one[0].label == "α-DIoU (α=3), box gain ×2")
     found[recipe_hash(recipe)] = made_record(recipe, 0.42)
     (axes, _) = exchange_figure(grid_runs(GRID, found)).axes
     inside = {
@@ -139,16 +139,16 @@ def test_marks_of_one_seed_are_hollow():
 
 
 def test_points_are_grouped_and_joined_by_gain():
-    moving = {"IoU, gain ×1→3": 0.41, "IoU, gain ×2, class gain ×2": 0.4}
+    moving = {"IoU, box gain ×1→3": 0.41, "IoU, box gain ×2, class gain ×2": 0.4}
     points = exchange_points(grid_runs(GRID, exchanging(EXCHANGED | moving)), "map75_95")
     assert [point.name for point in points["IoU"]] == [
-        "IoU, gain ×1",
-        "IoU, gain ×2",
-        "IoU, gain ×3",
+        "IoU, box gain ×1",
+        "IoU, box gain ×2",
+        "IoU, box gain ×3",
     ]
     assert [point.name for point in points["IoU, other gains or rate"]] == [
-        "IoU, gain ×1→3",
-        "IoU, gain ×2, class gain ×2",
+        "IoU, box gain ×1→3",
+        "IoU, box gain ×2, class gain ×2",
     ]
     (rising,) = points["rising α"]
     assert (rising.x, rising.mean) == pytest.approx((-2.0, 2.5))

@@ -81,7 +81,7 @@ def gain_grid(seeds=(0, 1)) -> Grid:
     rows = tuple(
         cell(
             loss,
-            label=f"{LossSpec.parse(loss).display_name}, gain ×{times:g}",
+            label=f"{LossSpec.parse(loss).display_name}, box gain ×{times:g}",
             box_gain=0.05 * times,
         )
         for loss in ("iou", "iou:3")

@@ -295,7 +295,7 @@ def row_at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Row
     """A row at a multiple of the usual box gain."""
     noise = f", η={recipe.noise:g}" if recipe.noise else ""
     scaled = replace(recipe, box_gain=gain * recipe.box_gain)
-    label = f"{recipe.loss_name}{noise}, gain {gain_name(scaled)}"
+    label = f"{recipe.loss_name}{noise}, box gain {gain_name(scaled)}"
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
     is_published = gain == 1 and is_constant(recipe) and not noise

@@ -180,7 +180,7 @@ _NAME_PARTS: tuple[Callable[[Recipe], str], ...] = (
     lambda r: r.data.path,
     lambda r: f"noise {r.noise:g}" if r.noise else "clean",
     lambda r: f"{r.subset:.0%} of the images" if r.subset < 1 else "all images",
-    lambda r: f"gain {gain_name(r)}",
+    lambda r: f"box gain {gain_name(r)}",
     lambda r: f"objectness {r.objectness}",
     lambda r: f"{r.epochs} epochs",
 )

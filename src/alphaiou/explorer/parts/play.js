@@ -72,7 +72,7 @@ function drawSimulationState() {
 }
 
 const descentName = ({ kind, powers, gain }) =>
-  lossName(kind, powers) + (gain === 1 ? "" : `, gain ×${number(gain, 2)}`);
+  lossName(kind, powers) + (gain === 1 ? "" : `, box gain ×${number(gain, 2)}`);
 
 function drawArena(canvas, descent, name) {
   const { context, width } = sizedCanvas(canvas);
