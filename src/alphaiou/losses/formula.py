@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from alphaiou.boxes import BoxFormat, pair_geometry
@@ -23,9 +22,10 @@ class Exponent(NamedTuple):
     tensor: Tensor | None = None
     number: float = 0.0
 
-    def on(self, device: torch.device) -> Tensor:
-        """It as a tensor in any case."""
-        return torch.tensor(self.number, device=device) if self.tensor is None else self.tensor
+    @property
+    def value(self) -> Alpha:
+        """The tensor or the number."""
+        return self.number if self.tensor is None else self.tensor
 
 
 def reference_loss(

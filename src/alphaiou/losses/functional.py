@@ -73,9 +73,9 @@ def alpha_iou_loss(
     scale = check_scale(reduction, avg_factor, pred.shape[:-1].numel())
     if weight is not None:
         weight = broadcast("weight", weight, pred.shape[:-1])
-    for name, value in zip(("alpha", "penalty_alpha"), alphas, strict=True):
-        if value.tensor is not None:
-            broadcast(name, value.tensor, pred.shape[:-1])
+    for name, value in (("alpha", alpha), ("penalty_alpha", penalty_alpha)):
+        if isinstance(value, Tensor):
+            broadcast(name, value, pred.shape[:-1])
     reduce = reduction != "none"
     if backend != "reference" and (backend == "fused" or pred.is_cuda):
         reason = fused.why_not_fused(pred, target, resolved, modifiers, alphas, weight)
@@ -152,13 +152,13 @@ def check_alphas(
     else:
         alpha = float(alpha)
         check_number("alpha", alpha, strict=False)
-        first, second = Exponent(number=alpha), Exponent(number=alpha or 1.0)
+        first, second = Exponent(None, alpha), Exponent(None, alpha or 1.0)
     if isinstance(penalty_alpha, Tensor):
         second = Exponent(penalty_alpha)
     elif penalty_alpha is not None:
         penalty_alpha = float(penalty_alpha)
         check_number("penalty_alpha", penalty_alpha)
-        second = Exponent(number=penalty_alpha)
+        second = Exponent(None, penalty_alpha)
     return first, second
 
 

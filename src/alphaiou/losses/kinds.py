@@ -39,6 +39,19 @@ class Terms:
 TermsFunction = Callable[[PairGeometry], Terms]
 
 
+class ResolvedKind(NamedTuple):
+    """A kind with its parameter, as the formula and the kernels take it."""
+
+    terms: TermsFunction
+    #: The name of the kernel; ``None`` without one.
+    kernel: str | None = None
+    #: The parameter of the kernel.
+    number: float = 0.0
+    #: The name of the kind, and its parameter as it was given, if it was: a number or a size.
+    name: str = ""
+    parameter: tuple[float, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of loss: all that the package knows of it, except the code of its kernel.
@@ -55,6 +68,7 @@ class Kind:
         number: Checks the parameter and returns the number that the kernel takes in its place.
         variant: The kernel for other values of the parameter than the default, if that is another.
         parameters: The keyword arguments of ``terms`` with their defaults.
+        resolved: The kind with its default parameter.
     """
 
     name: str
@@ -66,28 +80,45 @@ class Kind:
     number: Callable[[Any], float] | None = field(default=None, repr=False)
     variant: str | None = field(default=None, repr=False)
     parameters: Mapping[str, Any] = field(init=False, repr=False)
+    resolved: ResolvedKind = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         options = signature(self.terms).parameters.values()
         defaults = {one.name: one.default for one in options if one.kind is one.KEYWORD_ONLY}
+        if self.kernel is not None and len(defaults) != (self.number is not None):
+            raise ValueError(
+                f"kind {self.name!r}: a kernel takes at most one parameter, which number checks; "
+                f"got {', '.join(defaults) or 'none'}"
+            )
         object.__setattr__(self, "parameters", defaults)
+        number = 0.0 if self.number is None else self.number(*defaults.values())
+        resolved = ResolvedKind(self.terms, self.kernel, number, self.name)
+        object.__setattr__(self, "resolved", resolved)
 
     def __call__(self, pair: PairGeometry, **options: Any) -> Terms:  # noqa: ANN401
         """The terms of box pairs."""
         return self.terms(pair, **options)
 
-
-class ResolvedKind(NamedTuple):
-    """A kind with its parameter, as the formula and the kernels take it."""
-
-    terms: TermsFunction
-    #: The name of the kernel; ``None`` without one.
-    kernel: str | None = None
-    #: The parameter of the kernel.
-    number: float = 0.0
-    #: The name of the kind, and its parameter as it was given, if it was: a number or a size.
-    name: str = ""
-    parameter: tuple[float, ...] = ()
+    def with_options(self, options: Mapping[str, Any]) -> ResolvedKind:
+        """The kind with some of its parameters set."""
+        if self.kernel is None:
+            return ResolvedKind(partial(self.terms, **options))
+        for option in options:
+            if option not in self.parameters:
+                raise TypeError(f"{self.name}() got an unexpected keyword argument {option!r}")
+        ((option, default),) = self.parameters.items()
+        value = options.get(option, default)
+        if value is default or self.number is None:
+            return self.resolved
+        number = self.number(value)
+        changed = self.variant is not None and number != self.resolved.number
+        return ResolvedKind(
+            partial(self.terms, **options),
+            self.variant if changed else self.kernel,
+            number,
+            self.name,
+            tuple(map(float, value)) if isinstance(value, Iterable) else (number,),
+        )
 
 
 def iou(pair: PairGeometry) -> Terms:
@@ -355,39 +386,22 @@ def resolve_kind(kind: str | TermsFunction) -> ResolvedKind:
     if not callable(kind):
         check_choice("kind", kind, tuple(KINDS))
         function = KINDS[kind]
+        if isinstance(function, Kind):
+            return function.resolved
     options: dict[str, Any] = {}
     if isinstance(function, partial) and not function.args:
         function, options = function.func, function.keywords
     terms = function.terms if isinstance(function, Kind) else function
     for known in KINDS.values():
-        if isinstance(known, Kind) and known.terms is terms and known.kernel is not None:
-            return _with_parameter(known, known.kernel, options)
+        if isinstance(known, Kind) and known.terms is terms:
+            return known.with_options(options) if options else known.resolved
     return ResolvedKind(partial(terms, **options) if options else terms)
 
 
 def kind_from_numbers(name: str, parameter: Sequence[float]) -> ResolvedKind:
     """The kind that ``resolve_kind`` gave this name and parameter."""
-    known = KINDS[name]
+    kind = KINDS[name]
     if not parameter:
-        return resolve_kind(name)
-    (option,) = known.parameters
-    value = parameter[0] if len(parameter) == 1 else tuple(parameter)
-    return resolve_kind(partial(known.terms, **{option: value}))
-
-
-def _with_parameter(kind: Kind, kernel: str, options: Mapping[str, Any]) -> ResolvedKind:
-    """A kind that has a kernel, which takes at most one parameter."""
-    for option in options:
-        if option not in kind.parameters:
-            raise TypeError(f"{kind.name}() got an unexpected keyword argument {option!r}")
-    if kind.number is None:
-        return ResolvedKind(kind.terms, kernel, name=kind.name)
-    ((option, default),) = kind.parameters.items()
-    value = options.get(option, default)
-    number = kind.number(value)
-    if kind.variant is not None and number != kind.number(default):
-        kernel = kind.variant
-    if value is default:
-        return ResolvedKind(kind.terms, kernel, number, kind.name)
-    given = tuple(map(float, value)) if isinstance(value, Iterable) else (number,)
-    return ResolvedKind(partial(kind.terms, **options), kernel, number, kind.name, given)
+        return kind.resolved
+    (option,) = kind.parameters
+    return kind.with_options({option: parameter[0] if len(parameter) == 1 else tuple(parameter)})

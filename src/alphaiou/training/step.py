@@ -280,7 +280,9 @@ def _hold_powers_in_tensors(part: nn.Module, device: torch.device) -> None:
     for loss in losses:
         if loss.schedule is None and not loss.modifiers and resolve_kind(loss.kind).kernel:
             powers = check_alphas(loss.alpha, loss.penalty_alpha)
-            loss.alpha, loss.penalty_alpha = (power.on(device) for power in powers)
+            loss.alpha, loss.penalty_alpha = (
+                torch.as_tensor(power.value, device=device) for power in powers
+            )
 
 
 def _scheduled_alpha(module: nn.Module) -> list[Tensor]:

@@ -14,7 +14,6 @@ from alphaiou.losses.kernels.analytic import pair_loss
 
 #: Pairs computed at a time: few enough that their intermediate results stay in the cache.
 _CHUNK = 1 << 16
-_CPU = torch.device("cpu")
 
 
 def launch(
@@ -58,7 +57,7 @@ def launch(
 
 def _spread(alpha: Exponent, shape: torch.Size) -> Tensor:
     """One α per pair."""
-    return alpha.on(_CPU).float().expand(shape).reshape(shape.numel())
+    return torch.as_tensor(alpha.value, dtype=torch.float32).expand(shape).reshape(shape.numel())
 
 
 def _columns(boxes: Tensor) -> Tensor:

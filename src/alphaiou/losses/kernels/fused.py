@@ -35,7 +35,8 @@ def why_not_fused(
     weight: Tensor | None,
 ) -> str | None:
     """The reason why the fused backend cannot serve this call; ``None`` if it can."""
-    others = [x for x in (target, weight, *(a.tensor for a in alphas)) if x is not None]
+    first, second = alphas
+    others = [x for x in (target, weight, first.tensor, second.tensor) if x is not None]
     reason = None
     if pred.dtype not in _DTYPES:
         reason = "pred must be fp32, fp16 or bf16"
@@ -75,12 +76,15 @@ def fused_loss(
     reduce: bool,
 ) -> Tensor:
     """The loss of each pair, or its sum, times ``scale``."""
+    (alpha_each, alpha), (penalty_alpha_each, penalty_alpha) = alphas
     inputs = (
         pred.contiguous(),
         target.contiguous(),
         None if weight is None else weight.contiguous(),
-        *(_in_one_piece(alpha.tensor, pred) for alpha in alphas),
-        *(alpha.number for alpha in alphas),
+        None if alpha_each is None else _in_one_piece(alpha_each, pred),
+        None if penalty_alpha_each is None else _in_one_piece(penalty_alpha_each, pred),
+        alpha,
+        penalty_alpha,
         kind.name,
         kind.parameter,
         box_cox,
@@ -95,10 +99,10 @@ def fused_loss(
     return loss
 
 
-def _in_one_piece(alpha: Tensor | None, pred: Tensor) -> Tensor | None:
+def _in_one_piece(alpha: Tensor, pred: Tensor) -> Tensor:
     """The tensor of an α as a kernel reads it: one number, or one per pair."""
-    if alpha is None or alpha.numel() == 1:
-        return alpha if alpha is None else alpha.reshape(())
+    if alpha.numel() == 1:
+        return alpha.reshape(())
     return torch.broadcast_to(alpha, pred.shape[:-1]).contiguous()
 
 
