@@ -49,13 +49,13 @@ def write_record(record: Record, path: Path) -> Path:
     return path
 
 
-def read_record(path: Path) -> Record:
+def load_record(path: Path) -> Record:
     """Read a record: JSON, the rows of a CSV file, or a folder with tables, runs and folders."""
     if path.is_dir():
         return {
-            "folders": {part.name: read_record(part) for part in path.iterdir() if part.is_dir()},
-            "tables": {part.stem: read_record(part)["rows"] for part in path.glob("*.csv")},
-            "runs": [read_record(part) for part in sorted(path.glob("*.json"))],
+            "folders": {part.name: load_record(part) for part in path.iterdir() if part.is_dir()},
+            "tables": {part.stem: load_record(part)["rows"] for part in path.glob("*.csv")},
+            "runs": [load_record(part) for part in sorted(path.glob("*.json"))],
         }
     if path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as file:

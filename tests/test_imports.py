@@ -87,8 +87,8 @@ def test_the_package_alone_loads_nothing():
         assert not heavy, heavy
         own = {name for name in sys.modules if name.startswith("alphaiou.")}
         assert own == {"alphaiou._version"}, own
-        assert alphaiou.__version__ and "box_iou" in dir(alphaiou)
-        alphaiou.box_iou
+        assert alphaiou.__version__ and "convert_boxes" in dir(alphaiou)
+        alphaiou.convert_boxes
         assert "alphaiou.boxes" in sys.modules and "torch" in sys.modules
         assert "alphaiou.losses" not in sys.modules
         """

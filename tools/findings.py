@@ -20,12 +20,12 @@ from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import BUDGET, budgets, quick_scale
-from alphaiou.study.figures import PANELS, change_figure, curves_figure, found_figure, sweep_figure
+from alphaiou.study.figures import PANELS, change_chart, curves_chart, found_chart, sweep_chart
 from alphaiou.study.grid import Grid
 from alphaiou.study.records import RowRuns, RunRecord, drawn_runs, grid_runs, with_found_seeds
 from alphaiou.study.series import change_sweeps, curves, found_lines, sweeps_of
 from alphaiou.study.tables import markdown_lines, study_table
-from benchmarks.record import Record, read_record
+from benchmarks.record import Record, load_record
 from studies.voc320 import search
 from studies.voc320.exchange import FARTHEST, exchange_figure
 from tools.runs import plain_grid, rows_of
@@ -76,7 +76,7 @@ def findings(record: Record) -> str:
     """Every table that has a comparison to show, with its figures.
 
     Args:
-        record: A folder of runs, as ``read_record`` gives it.
+        record: A folder of runs, as ``load_record`` gives it.
     """
     records = {run["name"]: run for run in record["runs"]}
     lengths = budgets(
@@ -111,13 +111,12 @@ def _drawings(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Drawing
         draw = partial(exchange_figure, rows)
         return {name: Drawing("exchange", draw)} if search.exchanges(rows) else {}
     if grid.found_shares:
-        draw = partial(found_figure, rows)
-        return {name: Drawing("found", draw)} if found_lines(rows) else {}
+        return {name: Drawing("found", found_chart(rows).draw)} if found_lines(rows) else {}
     changing = change_sweeps(rows)
     return {
-        f"{name}_{sweep.name}": Drawing("changes", partial(change_figure, rows, sweep))
+        f"{name}_{sweep.name}": Drawing("changes", change_chart(rows, sweep).draw)
         if sweep in changing
-        else Drawing("levels", partial(sweep_figure, rows, sweep))
+        else Drawing("levels", sweep_chart(rows, sweep).draw)
         for sweep in sweeps_of(rows)
     }
 
@@ -199,14 +198,14 @@ def curve_drawings(record: Record) -> dict[str, Callable[[], Figure]]:
         grid = plain_grid(record["runs"], detector, epochs)
         rows: dict[str, RowRuns] = rows_of(grid, record["runs"]) if grid else {}
         if any(curves(rows, PANELS[0]).values()):
-            found[name] = partial(curves_figure, rows)
+            found[name] = curves_chart(rows).draw
     return found
 
 
 def main(root: Path | None = None) -> int:
     """Draw the figures whose runs are committed."""
     root = root or Path.cwd()
-    record = read_record(root / RECORDS)
+    record = load_record(root / RECORDS)
     every = curve_drawings(record) | {name: one.draw for name, one in drawings(record).items()}
     for name, draw in every.items():
         for path in save_figure(draw, root / "docs/images" / name, ("svg",)):

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from alphaiou.inference.tables import markdown
-from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
+from alphaiou.losses.kinds import kind_title
+from alphaiou.losses.spec import LossSpec
 from benchmarks.record import Record, Row
 
 CONTENDERS = {
@@ -169,7 +170,7 @@ def fuzz_table(record: Record) -> str:
     head += ["largest gradient, α = 1, ordinary"]
     lines = [
         [
-            DISPLAY_NAMES[line.kind] + ("" if line.ours else ", torchvision"),
+            kind_title(line.kind) + ("" if line.ours else ", torchvision"),
             *(f"{count:,}" for count in (*line.everywhere, *line.ordinary)),
             _plain_number(line.largest_gradient),
         ]
@@ -184,9 +185,7 @@ def fuzz_total_table(record: Record) -> str:
     ours = [line for line in lines if line.ours]
     rows = [[f"ours, {len(ours)} losses, every α", *_total(ours)]]
     rows += [
-        [f"torchvision {DISPLAY_NAMES[line.kind]}", *_total([line])]
-        for line in lines
-        if not line.ours
+        [f"torchvision {kind_title(line.kind)}", *_total([line])] for line in lines if not line.ours
     ]
     head = ["implementation", "hard pairs", "values not finite", "gradients not finite"]
     head += ["of them ordinary", "values not finite", "gradients not finite"]
@@ -205,7 +204,7 @@ def agreement_table(record: Record) -> str:
         everywhere = [sum(r[key] for r in own) / pairs for key in _OFF_EVERYWHERE]
         errors = (line.value_error, line.gradient_error, line.off, line.log_gradient_error)
         lines.append(
-            [DISPLAY_NAMES[line.kind], f"{part:.0%}", *map(_small_number, errors)]
+            [kind_title(line.kind), f"{part:.0%}", *map(_small_number, errors)]
             + [f"{share:.1%}" for share in everywhere]
         )
     head = ["loss", "comparable pairs", "error of the value", "error of the gradient, α > 0"]

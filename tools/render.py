@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.record import read_record
+from benchmarks.record import load_record
 from tools.tables import TABLES
 
 _BLOCK = re.compile(
@@ -77,7 +77,7 @@ def _block(block: re.Match[str], root: Path) -> str:
         raise ValueError(f"no table {table!r}; the tables are {', '.join(TABLES)}")
     path = root / name
     if path.exists():
-        body = TABLES[table](read_record(path))
+        body = TABLES[table](load_record(path))
     else:
         body = f"*No record yet: `{_maker(path, root)}` writes `{name}`.*"
     return f"{block['start']}{body}\n{block['end']}"

@@ -170,7 +170,7 @@ def runs_table(record: Record, *, detector: str, epochs: int) -> str:
     """The losses of a detector after so many epochs with clean boxes; means over the seeds.
 
     Args:
-        record: A folder of runs, as ``read_record`` gives it.
+        record: A folder of runs, as ``load_record`` gives it.
         detector: Its name in recipes.
         epochs: The length of the training.
     """
@@ -184,7 +184,7 @@ def headline_table(record: Record, *, detector: str, epochs: int) -> str:
     """The losses of Table 1 at the default gain and at the best one, over the same seeds.
 
     Args:
-        record: A folder of runs, as ``read_record`` gives it.
+        record: A folder of runs, as ``load_record`` gives it.
         detector: Its name in recipes.
         epochs: The length of the training.
     """
@@ -290,7 +290,7 @@ def repeats(record: Record, detector: str, epochs: int) -> dict[str, Rows]:
     adds. Two runs with the same recipe and seed therefore differ.
 
     Args:
-        record: A folder of runs, as ``read_record`` gives it.
+        record: A folder of runs, as ``load_record`` gives it.
         detector: Its name in recipes.
         epochs: The length of the training.
     """
@@ -310,7 +310,7 @@ def repeats_table(record: Record, *, detector: str, epochs: int) -> str:
     """The changes of each loss in the first runs, the second and both; and the scatter of runs.
 
     Args:
-        record: A folder of runs, as ``read_record`` gives it.
+        record: A folder of runs, as ``load_record`` gives it.
         detector: Its name in recipes.
         epochs: The length of the training.
     """

@@ -7,8 +7,8 @@ from functools import partial
 
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.paper.scales import BUDGET
-from alphaiou.study.report.comparison import seeds_table
 from benchmarks.record import Record
+from tools.compare_tables import seeds_table
 from tools.data_tables import evaluation_table, index_table, noise_table, readings_table
 from tools.findings import findings
 from tools.loss_tables import (

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from alphaiou.inference.tables import comparison_markdown, markdown
-from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
+from alphaiou.losses.kinds import kind_title
+from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.comparison import comparison_rows
 from benchmarks.record import Record, Row
 from tools.loss_tables import times
@@ -178,7 +179,7 @@ def integration_table(record: Record) -> str:
         [
             f"{row['framework']} {row['version']}",
             record["device"],
-            DISPLAY_NAMES[row["own_kind"]],
+            kind_title(row["own_kind"]),
             str(row["lines_changed"]),
             f"{row['largest_relative_difference']:.0e}",
             f"{row['ratio_alpha_1']:.2f}×",

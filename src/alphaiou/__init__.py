@@ -17,11 +17,11 @@ _PUBLIC = {
     "Terms": "losses",
     "Wise": "losses",
     "alpha_iou_loss": "losses",
-    "box_iou": "boxes",
+    "box_iou": "losses.similarity",
     "build_detector": "detectors",
     "convert_boxes": "boxes",
     "load_dataset": "data.dataset",
-    "pairwise_iou": "boxes",
+    "pairwise_iou": "losses.similarity",
     "perturb_boxes": "data.noise",
 }
 _MODULES = ("boxes", "losses", "properties")

@@ -1,5 +1,6 @@
-"""One look for all figures: fonts, lines, colours that colour-blind readers can tell apart."""
+"""The style of all figures: fonts, lines, colours that colour-blind readers can tell apart."""
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,14 @@ def save_figure(
     return paths
 
 
+def figure_svg(draw: Callable[[], Figure]) -> str:
+    """A figure in the house style as SVG on a transparent ground, with its text as text."""
+    text = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.fonttype": "none"}):
+        draw().savefig(text, format="svg", metadata={"Date": None}, transparent=True)
+    return text.getvalue()
+
+
 def alpha_colours(alphas: Sequence[float]) -> dict[float, str]:
     """Colours in the order of α: orange below 1, grey for 1, blue above, darker farther away."""
     below = sorted((a for a in alphas if a < 1), reverse=True)
@@ -89,7 +98,7 @@ def _ramp(colours: LinearSegmentedColormap, alphas: Sequence[float]) -> dict[flo
 
 
 def values_only(axes: Axes, values: Sequence[float]) -> None:
-    """Mark the values that there are on the axis across, and no others."""
+    """Mark these values on the x axis, and no others."""
     axes.xaxis.set_major_locator(FixedLocator(values))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -13,7 +13,6 @@ from alphaiou._shapes import Bool, Float, Num
 from alphaiou.numerics import bounded_angle, safe_floor, upcast
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
-SimilarityKind = Literal["iou", "giou", "diou", "ciou"]
 Corners = tuple[Tensor, Tensor]
 BOX_FORMATS: tuple[str, ...] = get_args(BoxFormat)
 
@@ -144,45 +143,6 @@ def convert_boxes(
     return torch.cat((first, second), dim=-1)
 
 
-def box_iou(
-    pred: Num[Tensor, "*batch 4"],
-    target: Num[Tensor, "*batch 4"],
-    *,
-    kind: SimilarityKind = "iou",
-    box_format: BoxFormat = "xyxy",
-) -> Float[Tensor, "*batch"]:
-    """The similarity of aligned pairs: IoU, GIoU, DIoU or CIoU; differentiable.
-
-    Examples:
-        >>> a, b = torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0, 2.0]])
-        >>> box_iou(a, b), box_iou(a, b, kind="diou")
-        (tensor([0.3333]), tensor([0.2564]))
-    """
-    check_pairs(pred, target)
-    return _similarity(pred, target, kind, box_format)
-
-
-def pairwise_iou(
-    boxes1: Num[Tensor, "n 4"],
-    boxes2: Num[Tensor, "m 4"],
-    *,
-    kind: SimilarityKind = "iou",
-    box_format: BoxFormat = "xyxy",
-) -> Float[Tensor, "n m"]:
-    """The similarity of every box of one set with every box of another; differentiable.
-
-    Examples:
-        >>> boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [1.0, 0.0, 3.0, 2.0]])
-        >>> pairwise_iou(boxes, boxes)
-        tensor([[1.0000, 0.3333],
-                [0.3333, 1.0000]])
-    """
-    for name, boxes in (("boxes1", boxes1), ("boxes2", boxes2)):
-        if boxes.ndim != 2 or boxes.shape[-1] != 4:
-            raise ValueError(f"{name} must have shape (n, 4), got {tuple(boxes.shape)}")
-    return _similarity(boxes1[:, None], boxes2[None, :], kind, box_format)
-
-
 def check_pairs(pred: Tensor, target: Tensor) -> None:
     """Check that both are of the same shape ``(*batch, 4)``."""
     for name, boxes in (("pred", pred), ("target", target)):
@@ -216,19 +176,6 @@ def norm_squared(vector: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch"]:
     """Squared length, x² + y²."""
     x, y = vector.unbind(-1)
     return x.square() + y.square()
-
-
-def _similarity(pred: Tensor, target: Tensor, kind: SimilarityKind, fmt: BoxFormat) -> Tensor:
-    check_choice("kind", kind, get_args(SimilarityKind))
-    check_box_format(fmt)
-    pair = pair_geometry(pred, target, fmt)
-    if kind == "giou":
-        return pair.iou - pair.hull_gap()
-    if kind == "diou":
-        return pair.iou - pair.squared_distance(pair.center)
-    if kind == "ciou":
-        return pair.iou - pair.squared_distance(pair.center) - pair.aspect()
-    return pair.iou
 
 
 def _same_dtype(pred: Tensor, target: Tensor) -> Corners:

@@ -16,8 +16,7 @@ from alphaiou import properties
 from alphaiou._figures import FULL_WIDTH, INK, alpha_colours, panel_title, save_figure
 
 Curves = dict[float, dict[str, Tensor]]
-"""By α: ``iou`` and, at each of these overlaps, the quantities of ``QUANTITIES``."""
-
+"""By α: ``iou``, and the quantities of ``QUANTITIES`` at each of these overlaps."""
 
 OFF_THE_AXIS = 1e3
 
@@ -30,13 +29,13 @@ _DOT: dict[str, Any] = {
 
 
 def _loss(iou: Tensor, alpha: float) -> Tensor:
-    # From the weight, not as 1 − IoU^α, whose last digits cancel near IoU 1.
+    # By the weight, since the last digits of 1 − IoU^α cancel near IoU 1.
     return (1 - iou) * properties.relative_loss_weight(iou, alpha)
 
 
 QUANTITIES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "loss": _loss,
-    "gradient": properties.relative_gradient_weight,  # that of the IoU loss being 1
+    "gradient": properties.relative_gradient_weight,  # the gradient of the IoU loss is 1
     "relative_loss_weight": properties.relative_loss_weight,
     "relative_gradient_weight": properties.relative_gradient_weight,
     "absolute_loss_weight": properties.absolute_loss_weight,
@@ -45,10 +44,10 @@ QUANTITIES: dict[str, Callable[[Tensor, float], Tensor]] = {
 
 
 def compute_curves(alphas: Sequence[float], samples: int = 401) -> Curves:
-    """Evaluate every quantity at evenly spaced overlaps, for each α once and in ascending order.
+    """Evaluate every quantity at evenly spaced overlaps, for each α once, in ascending order.
 
     Raises:
-        ValueError: There is no α, or one of them is not a positive, finite number.
+        ValueError: No α is given, or one is not a positive, finite number.
     """
     if not alphas:
         raise ValueError("alphas must hold at least one number, got none")
@@ -60,7 +59,7 @@ def compute_curves(alphas: Sequence[float], samples: int = 401) -> Curves:
 
 
 def write_csv(curves: Curves, path: Path) -> Path:
-    """Write all numbers of the figures, a row for each α and IoU."""
+    """Write all numbers of the figures, one row per α and IoU."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -81,7 +80,7 @@ def save_figures(curves: Curves, out: Path) -> list[Path]:
 
 
 def loss_and_gradient_figure(curves: Curves) -> Figure:
-    """Figure 1 of the paper: the loss and its gradient against the IoU, turning points marked."""
+    """Figure 1 of the paper: the loss and its gradient against the IoU, with turning points."""
     figure = Figure(figsize=(FULL_WIDTH, 3.1), layout="constrained")
     a, b = figure.subplots(1, 2)
     panel_title(a, "a", "Loss")
@@ -95,7 +94,7 @@ def loss_and_gradient_figure(curves: Curves) -> Figure:
 
 
 def reweighting_figure(curves: Curves) -> Figure:
-    """Properties 2 to 5: how the loss and the gradient differ from those of the IoU loss."""
+    """Properties 2 to 5: the loss and the gradient relative to those of the IoU loss."""
     figure = Figure(figsize=(FULL_WIDTH, 5.2), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2, sharex=True)
     top = _ceiling(curves)
@@ -119,11 +118,11 @@ def reweighting_figure(curves: Curves) -> Figure:
 
 
 def _draw(axes: Axes, curves: Curves, quantity: str, *, turning_points: bool = True) -> None:
-    """Plot one quantity for every α, with a dot where α starts or ceases to raise the gradient."""
+    """Plot one quantity for every α, with a dot at the turning point of the gradient."""
     colours = alpha_colours(list(curves))
     for alpha, curve in curves.items():
         plain = alpha == 1
-        # The gradient for α < 1 is infinite at IoU 0; far above the axis draws the same line.
+        # The gradient for α < 1 is infinite at IoU 0; a point far above the axis draws the same.
         x, y = curve["iou"].tolist(), curve[quantity].clamp(max=OFF_THE_AXIS).tolist()
         axes.plot(x, y, color=colours[alpha], linestyle="--" if plain else "-", zorder=3 - plain)
         if turning_points and not plain:
@@ -135,7 +134,7 @@ def _draw(axes: Axes, curves: Curves, quantity: str, *, turning_points: bool = T
 
 
 def _ceiling(curves: Curves) -> float:
-    """The top of a gradient axis: the gradient at IoU 1 is α, below α = 1 it has no bound."""
+    """The top of a gradient axis: the gradient at IoU 1 is α; for α < 1 it is unbounded."""
     return 1.04 * max(2.0, *curves)
 
 

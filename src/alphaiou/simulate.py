@@ -1,4 +1,4 @@
-"""Boxes regressed without a detector: the simulation of DIoU's paper, its runs and its figure."""
+"""Boxes regressed without a detector, as in the paper of DIoU: simulation, tables and figure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from alphaiou import __version__
 from alphaiou._figures import CATEGORICAL, DASHES, FULL_WIDTH, INK, STYLE, panel_title
 from alphaiou._files import replacing
 from alphaiou._shapes import Float
-from alphaiou.boxes import box_iou
+from alphaiou.losses.similarity import box_iou
 from alphaiou.losses.spec import LossSpec
 
 CENTER = 10.0
@@ -37,9 +37,12 @@ AREAS = (0.5, 0.67, 0.75, 1.0, 1.33, 1.5, 2.0)
 CASES_PER_POINT = len(ASPECT_RATIOS) ** 2 * len(AREAS)
 IOU_THRESHOLDS = (0.5, 0.75, 0.95)
 MIN_SIDE = 1e-3
+POINTS_PER_CHUNK = {"cpu": 256, "cuda": 5000}
+MAX_COLUMNS = 4  # of maps in the figure
+MAP_PIXELS = 240
 
 LossFunction = Callable[[Float[Tensor, "*batch 4"], Float[Tensor, "*batch 4"]], Tensor]
-"""From aligned (cx, cy, w, h) predictions and targets to one loss a pair."""
+"""From aligned (cx, cy, w, h) predictions and targets to one loss per pair."""
 
 
 @dataclass(frozen=True)
@@ -62,42 +65,55 @@ class SimulationSettings:
 
     @property
     def cases(self) -> int:
-        """How many boxes are regressed."""
+        """The number of boxes that are regressed."""
         return self.points * CASES_PER_POINT
 
     def step(self, iteration: int) -> float:
-        """η at an iteration, the first being 0."""
+        """The step size at an iteration, counted from 0."""
         decays = (10 * iteration >= 8 * self.iterations) + (10 * iteration >= 9 * self.iterations)
         return self.learning_rate * 0.1**decays
 
 
 @dataclass(frozen=True, eq=False)
 class SimulationResult:
-    """What one loss made of all the cases; the curves hold the start and every iteration."""
+    """The result of one loss over all cases; curves hold the start and every iteration."""
 
     points: Float[Tensor, "points 2"]
-    """Where the anchors lay."""
+    """The places of the anchors."""
     error: Float[Tensor, " steps"]
-    """Mean error of a case."""
+    """Mean error per case."""
     iou: Float[Tensor, " steps"]
     """Mean IoU with the target."""
     final_error: Float[Tensor, " points"]
-    """Mean error at the end, by the point at which the anchors lay."""
+    """Mean error at the end, by the place of the anchors."""
     final_iou: Float[Tensor, " points"]
-    """Mean IoU at the end, by the point at which the anchors lay."""
+    """Mean IoU at the end, by the place of the anchors."""
     shares: Float[Tensor, " thresholds"]
     """Share of the cases that end above each of ``IOU_THRESHOLDS``."""
 
 
+@dataclass(frozen=True)
+class SimulationRun:
+    """The result of one loss, and the seconds it took."""
+
+    spec: LossSpec
+    result: SimulationResult
+    seconds: float
+    resumed: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """The end of some descents, case by case, and the sums over the cases on the way there."""
+    """The end of some descents, case by case, and sums over the cases at every step."""
 
     boxes: Float[Tensor, "*batch 4"]
     errors: Float[Tensor, "*batch"]
     ious: Float[Tensor, "*batch"]
     total_error: Float[Tensor, " steps"]
     total_iou: Float[Tensor, " steps"]
+
+
+# The simulation
 
 
 def simulate(
@@ -112,10 +128,10 @@ def simulate(
 
     Args:
         loss: The loss, of boxes in (cx, cy, w, h).
-        settings: How many points and iterations, which step and seed.
-        device: Where to compute. The cases are the same everywhere.
-        points_per_chunk: How many points, of 343 cases each, are regressed as one batch. It bounds
-            the memory and changes nothing else, rounding aside.
+        settings: The points, iterations, step and seed.
+        device: Where to compute. The cases are the same on every device.
+        points_per_chunk: Points, of 343 cases each, that are regressed as one batch. It bounds the
+            memory and, apart from rounding, changes nothing else.
         on_step: Called after every iteration of a chunk with the number of cases it moved.
 
     Returns:
@@ -147,7 +163,7 @@ def simulate(
 
 
 def anchor_points(settings: SimulationSettings) -> Float[Tensor, "points 2"]:
-    """Points uniform in the disc; they depend on the seed alone, whatever the device."""
+    """Points uniform in the disc; they depend on the seed alone, not on the device."""
     generator = torch.Generator().manual_seed(settings.seed)
     radius, turn = torch.rand(settings.points, 2, generator=generator).unbind(-1)
     angle = 2 * math.pi * turn
@@ -182,7 +198,7 @@ def descend(
     settings: SimulationSettings,
     on_step: Callable[[int], None] | None = None,
 ) -> Descent:
-    """Move boxes from the anchors towards their targets, all of them at once."""
+    """Move all boxes from the anchors towards their targets."""
     boxes, ious, errors = anchors, *_measure(anchors, targets)
     total_iou, total_error = [ious.double().sum()], [errors.double().sum()]
     for iteration in range(settings.iterations):
@@ -208,17 +224,7 @@ def _sides(area: Tensor, ratio: Tensor) -> Tensor:
     return torch.stack(((area * ratio).sqrt(), (area / ratio).sqrt()), -1)
 
 
-POINTS_PER_CHUNK = {"cpu": 256, "cuda": 5000}
-
-
-@dataclass(frozen=True)
-class SimulationRun:
-    """The result of one loss, and how it came about."""
-
-    spec: LossSpec
-    result: SimulationResult
-    seconds: float
-    resumed: bool = False
+# Runs, and their results on disk
 
 
 def run_simulations(
@@ -232,16 +238,16 @@ def run_simulations(
     on_loss: Callable[[LossSpec, bool], None] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> list[SimulationRun]:
-    """Simulate each loss, or take the result that an earlier call kept under ``out``.
+    """Simulate each loss, or load the result that an earlier call kept under ``out``.
 
     Args:
         specs: The losses.
         settings: What to simulate.
-        out: The folder under which each result is kept as soon as it is there.
+        out: The folder under which each result is kept as soon as it is finished.
         device: Where to compute.
         equal_slope: Divide the step of each loss by its α, the slope of 1 − IoU^α at IoU 1.
-        fresh: Compute again what is there already.
-        on_loss: Called with each loss before it starts, and with whether its result was kept.
+        fresh: Compute finished results again.
+        on_loss: Called with each loss before it starts, and with whether it has a kept result.
         on_step: Called after each step with the number of cases moved.
 
     Returns:
@@ -269,7 +275,7 @@ def run_simulation(
     device: str = "cpu",
     on_step: Callable[[int], None] | None = None,
 ) -> SimulationRun:
-    """Simulate one loss and take the time."""
+    """Simulate one loss and measure the time."""
     start = time.perf_counter()
     with _one_thread():
         result = simulate(
@@ -286,8 +292,8 @@ def run_simulation(
 def _one_thread() -> Iterator[None]:
     """Keep torch to one core.
 
-    In steps this small threads gain little, and on a busy machine they wait for one another many
-    times longer than they work.
+    In steps this small, threads gain little, and on a busy machine they mostly wait for one
+    another.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -298,7 +304,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def result_path(spec: LossSpec, settings: SimulationSettings, out: Path) -> Path:
-    """Where the result of a loss is kept: a file for each loss, settings and version."""
+    """The file of a loss's result, one per loss, settings and version."""
     key = json.dumps([asdict(spec), asdict(settings), __version__], sort_keys=True)
     digest = hashlib.sha256(key.encode()).hexdigest()[:10]
     return out / "results" / f"{str(spec).replace(':', '-')}-{digest}.npz"
@@ -315,7 +321,7 @@ def save_run(run: SimulationRun, path: Path) -> None:
 
 
 def load_run(spec: LossSpec, path: Path) -> SimulationRun | None:
-    """Read a result that was kept; None if there is none, or none that can be read."""
+    """Load a kept result; None if there is none, or if it is damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
             tensors = {f.name: torch.from_numpy(data[f.name]) for f in fields(SimulationResult)}
@@ -325,8 +331,11 @@ def load_run(spec: LossSpec, path: Path) -> SimulationRun | None:
     return SimulationRun(spec, SimulationResult(**tensors), seconds, resumed=True)
 
 
+# Tables
+
+
 def write_curves_csv(runs: Sequence[SimulationRun], path: Path) -> Path:
-    """Write the curves: a row for each loss and iteration."""
+    """Write the curves: one row per loss and iteration."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("loss", "iteration", "mean_error", "mean_iou"))
@@ -340,7 +349,7 @@ def write_curves_csv(runs: Sequence[SimulationRun], path: Path) -> Path:
 def write_summary_csv(
     runs: Sequence[SimulationRun], settings: SimulationSettings, path: Path
 ) -> Path:
-    """Write the table: a row for each loss."""
+    """Write the table: one row per loss."""
     rows = [summary(run, settings) for run in runs]
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
@@ -350,7 +359,7 @@ def write_summary_csv(
 
 
 def summary(run: SimulationRun, settings: SimulationSettings) -> dict[str, str]:
-    """The figures of one loss by the names of their columns."""
+    """The numbers of one loss by the names of their columns."""
     result = run.result
     shares = zip(IOU_THRESHOLDS, result.shares.tolist(), strict=True)
     return {
@@ -364,8 +373,7 @@ def summary(run: SimulationRun, settings: SimulationSettings) -> dict[str, str]:
     }
 
 
-MAX_COLUMNS = 4
-MAP_PIXELS = 240
+# The figure
 
 
 def simulation_figure(runs: Sequence[SimulationRun], settings: SimulationSettings) -> Figure:
@@ -406,7 +414,7 @@ def line_looks(specs: Sequence[LossSpec]) -> list[dict[str, Any]]:
         kind = kinds.index((spec.kind, spec.modifiers))
         power = powers.index((spec.alpha, spec.penalty_alpha))
         dashes = DASHES[power % len(DASHES)]
-        # Shifted from kind to kind, so that of two lines that coincide both can be seen.
+        # Shifted from kind to kind, so that both of two coinciding lines can be seen.
         style = (kind * sum(dashes) / 2, dashes) if dashes else "-"
         looks.append({"color": CATEGORICAL[kind % len(CATEGORICAL)], "linestyle": style})
     return looks
@@ -430,7 +438,7 @@ def _draw_maps(figure: SubFigure, runs: Sequence[SimulationRun], radius: float, 
 
 
 def _draw_map(axes: Axes, run: SimulationRun, radius: float) -> AxesImage:
-    """Colour every place of the disc by the point of the simulation that is nearest to it."""
+    """Colour every place of the disc by the nearest point of the simulation."""
     low, high = CENTER - radius, CENTER + radius
     points, values = run.result.points.numpy(), run.result.final_iou.numpy()
     image = axes.imshow(
@@ -452,7 +460,7 @@ def _draw_map(axes: Axes, run: SimulationRun, radius: float) -> AxesImage:
 def nearest_picture(
     points: NDArray[np.floating], values: NDArray[np.floating], low: float, high: float
 ) -> NDArray[np.floating]:
-    """Paint a square in which every pixel has the value of the point nearest to it."""
+    """A square picture in which every pixel has the value of the nearest point."""
     ticks = low + (np.arange(MAP_PIXELS) + 0.5) * (high - low) / MAP_PIXELS
     picture = np.empty((MAP_PIXELS, MAP_PIXELS))
     for row, y in enumerate(ticks):  # row by row: all distances at once would fill the memory

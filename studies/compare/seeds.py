@@ -12,7 +12,9 @@ from pathlib import Path
 import torch
 
 from alphaiou.losses.spec import LossSpec
-from alphaiou.study.compare import CompareSettings, compare_recipes, run_comparison
+from alphaiou.study.compare import CompareSettings, compare_grid
+from alphaiou.study.records import grid_runs, read_record
+from alphaiou.study.runner import run_grid
 from alphaiou.training.loop import Execution
 from benchmarks.record import conditions, write_record
 
@@ -21,20 +23,18 @@ SEEDS = range(5)
 
 
 def main() -> None:
-    recipes = compare_recipes([LossSpec.parse(text) for text in LOSSES], CompareSettings())
-    rows = []
-    for seed in SEEDS:
-        runs = run_comparison(
-            [replace(recipe, seed=seed) for recipe in recipes],
-            Path("runs/compare"),
-            execution=Execution(device="cpu"),
-            side_by_side=True,
-        )
-        rows += [
-            {"loss": loss, "seed": seed, "name": run.record["name"], "scores": run.record["scores"]}
-            for loss, run in zip(LOSSES, runs, strict=True)
-        ]
-        print(f"seed {seed}: mAP", *(f"{row['scores']['map']:.4f}" for row in rows[-2:]))
+    specs = [LossSpec.parse(text) for text in LOSSES]
+    grid = replace(compare_grid(specs, CompareSettings()), seeds=tuple(SEEDS))
+    result = run_grid([grid], Path("runs/compare"), execution=Execution(device="cpu"))
+    for _, error in result.failed:
+        raise error
+    by_label = grid_runs(grid, {name: read_record(path) for name, path in result.records.items()})
+    rows = [
+        {"loss": loss, "seed": seed, "name": run["name"], "scores": run["scores"]}
+        for seed in SEEDS
+        for loss, spec in zip(LOSSES, specs, strict=True)
+        for run in [by_label[spec.display_name].runs[seed]]
+    ]
     record = {"record": "compare", **conditions(torch.device("cpu")), "rows": rows}
     print(f"wrote {write_record(record, Path(__file__).with_suffix('.json'))}")
 

@@ -13,7 +13,7 @@ from benchmarks.contenders import (
     torchvision_loss,
 )
 from benchmarks.losses import DTYPES, Cell, cells, main, realistic_pairs, rows_of, with_ratios
-from benchmarks.record import read_record, write_record
+from benchmarks.record import load_record, write_record
 from benchmarks.timing import Measurement, copy_bandwidth, measure
 from tests.records import losses_record, losses_row
 
@@ -164,7 +164,7 @@ def test_bandwidth_and_memory_of_a_row():
 def test_a_record_is_written_a_row_a_line_and_read_back(tmp_path):
     record = losses_record()
     path = write_record(record, tmp_path / "new" / "record.json")
-    assert read_record(path) == record
+    assert load_record(path) == record
     lines = path.read_text().splitlines()
     assert sum(line.startswith(' {"kind"') for line in lines) == len(record["rows"])
     assert [p.name for p in path.parent.iterdir()] == ["record.json"]
@@ -182,7 +182,7 @@ def test_quick_losses_really_run(capsys, tmp_path):
     assert record["record"] == "losses"
     assert record["complete"] is True
     assert record["settings"]["quick"] is True
-    assert set(record["versions"]) == {"python", "alphaiou", "torch", "torchvision", "triton"}
+    assert {"python", "alphaiou", "torch"} <= set(record["versions"])
     assert {row["contender"] for row in record["rows"]} == {"reference", "eager", "torchvision"}
     assert all(set(row) == set(losses_row("fused")) for row in record["rows"])
     assert all(row["error"] is None and row["wall_ms"] > 0 for row in record["rows"])

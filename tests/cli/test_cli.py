@@ -6,7 +6,7 @@ import pytest
 
 from alphaiou import KINDS, __version__
 from alphaiou.cli import main
-from alphaiou.losses.spec import DISPLAY_NAMES, LossSpec
+from alphaiou.losses.spec import LossSpec
 
 TINY_SIMULATION = ("--points", "2", "--iterations", "5", "--device", "cpu")
 
@@ -207,7 +207,3 @@ def test_a_loss_reads_back_as_it_is_written(text, spec, name):
     assert LossSpec.parse(text) == spec
     assert str(spec) == text
     assert spec.display_name == name
-
-
-def test_every_kind_has_a_display_name():
-    assert set(DISPLAY_NAMES) == set(KINDS)

@@ -10,13 +10,13 @@ from alphaiou.cli import UsageError
 from alphaiou.cli.paper.plots import PaperPlots, run_paper_plots
 from alphaiou.cli.paper.report import PaperReport, run_paper_report
 from alphaiou.cli.paper.tables import PaperTables, run_paper_tables
-from alphaiou.paper.choice import open_study, scale_of
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
+from alphaiou.paper.study import open_study, scale_of_records
 from alphaiou.study.records import RecordError
 from tests.study.made import records_of, write_runs
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
 
 @pytest.fixture(scope="module")
@@ -67,15 +67,18 @@ def test_the_scale_is_that_of_most_records():
         return {"recipe": {"detector": detector, "epochs": epochs, "data": {"path": path}}}
 
     runs = [record("voc320", 60), record("voc320", 60), record("voc320", 100)]
-    assert scale_of(runs).recipe().epochs == 60
-    assert scale_of(runs, epochs=100).recipe().epochs == 100
+    assert scale_of_records(runs).recipe().epochs == 60
+    assert scale_of_records(runs, epochs=100).recipe().epochs == 100
     # The budget of the project comes first, even where other lengths were tried more often.
-    assert scale_of([*runs, *[record("voc320", 30)] * 3]).recipe().epochs == 60
-    assert scale_of([*runs[2:], *[record("voc320", 30)] * 3]).recipe().epochs == 30
-    assert scale_of([*runs, record("voc320", 12, "fasterrcnn_r50_fpn")] * 3).recipe().epochs == 60
-    assert scale_of([record("voc", 300), *runs[:0]]).name == "paper"
-    assert scale_of([record("shapes-discs-64", 9)]).name == "shapes"
-    assert scale_of([record("shapes-discs-64", 9)], data=Path("x/voc320")).name == "voc320"
+    assert scale_of_records([*runs, *[record("voc320", 30)] * 3]).recipe().epochs == 60
+    assert scale_of_records([*runs[2:], *[record("voc320", 30)] * 3]).recipe().epochs == 30
+    assert (
+        scale_of_records([*runs, record("voc320", 12, "fasterrcnn_r50_fpn")] * 3).recipe().epochs
+        == 60
+    )
+    assert scale_of_records([record("voc", 300), *runs[:0]]).name == "paper"
+    assert scale_of_records([record("shapes-discs-64", 9)]).name == "shapes"
+    assert scale_of_records([record("shapes-discs-64", 9)], data=Path("x/voc320")).name == "voc320"
 
 
 def test_a_grid_that_is_not_there(drawn):

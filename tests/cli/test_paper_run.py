@@ -1,5 +1,7 @@
 """``alphaiou paper list`` and ``alphaiou paper run``."""
 
+from pathlib import Path
+
 import pytest
 from rich.console import Console
 
@@ -8,6 +10,8 @@ from alphaiou.cli.paper.options import GridOptions, chosen_grids
 from alphaiou.cli.paper.progress import GridProgress
 from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.shapes.dataset import shapes_index
+
+RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,7 @@ def no_boxes(tmp_path_factory):
 
 def test_the_list_counts_runs_and_finished_ones(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
-    results = ["--results", "results"]
+    results = ["--results", str(RESULTS)]
     assert main(["paper", "list", "--quick", "--data", "voc320", "--epochs", "100", *results]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split()[0]: line.split() for line in lines}
@@ -99,7 +103,7 @@ def test_rows_can_be_chosen(capsys):
         "α-DIoU (α=3), η=0.3",
     ]
     assert grid.seeds == (0, 1, 2)
-    (grid,) = chosen_grids(["beyond"], GridOptions(quick=True, only=("IoU, gain ×1", "×0.5")))
+    (grid,) = chosen_grids(["gains"], GridOptions(quick=True, only=("IoU, gain ×1", "×0.5")))
     assert [row.label for row in grid.rows if "IoU, gain ×1" in row.label] == ["IoU, gain ×1"]
     assert all(row.label == "IoU, gain ×1" or "×0.5" in row.label for row in grid.rows)
     (grid,) = chosen_grids(["table1"], GridOptions(quick=True, only=("α-",)))

@@ -11,7 +11,6 @@ import torch
 from alphaiou import KINDS, alpha_iou_loss
 from alphaiou.explorer import explorer_page
 from alphaiou.explorer.page import part
-from alphaiou.losses.spec import DISPLAY_NAMES
 from tools.explorer import SCORES
 
 TABS = ("boxes", "curves", "simulation", "results")
@@ -116,7 +115,7 @@ def test_the_table_holds_the_losses_of_the_package(browser, page, alpha, penalty
         "[...document.querySelectorAll('#losses tbody tr')].map((row) =>"
         "[...row.children].map((cell) => cell.textContent))"
     )
-    assert [row[0] for row in rows] == [DISPLAY_NAMES[kind] for kind in KINDS]
+    assert [row[0] for row in rows] == [kind.title for kind in KINDS.values()]
     for kind, (_, _, _, plain, now, slope) in zip(KINDS, rows, strict=True):
         boxes = pred.clone().requires_grad_()
         loss = alpha_iou_loss(boxes, target, kind=kind, alpha=alpha, penalty_alpha=penalty_alpha)

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any, NamedTuple
 
+import alphaiou
 from alphaiou.losses import kinds, modifiers
 from tests import oracle
 
@@ -14,10 +15,7 @@ class Twin(NamedTuple):
     oracle: Any
 
 
-NAMES = (
-    *("iou", "giou", "diou", "ciou", "eiou", "siou"),
-    *("mpdiou", "shape_iou", "piou", "nwd", "biou"),
-)
+NAMES = tuple(alphaiou.KINDS)
 _IMAGE = {"image_size": (1.5, 2.0)}
 _VARIANTS = {
     "mpdiou_image": ("mpdiou", _IMAGE),

@@ -1,6 +1,7 @@
 """The paper's grids, and its numbers against its own text."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from alphaiou.paper.published import (
     TABLE_3,
 )
 from alphaiou.paper.scales import Scale, paper_scale, quick_scale
+from alphaiou.study.runner import planned_runs
 from alphaiou.training.recipe import AUTO, recipe_hash
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,7 @@ SCALES = {"paper": paper_scale(), "voc320": quick_scale(VOC320), "shapes": quick
 NAMES = (
     *("table1", "table1-yolov5x", "table1-detr", "table2", "table3", "alpha", "penalty-alpha"),
     *("small", "distribution", "curves", "examples", "noisy-boxes"),
-    *("length", "gains", "gains-elsewhere", "objectness", "family", "beyond"),
+    *("length", "gains", "gains-elsewhere", "objectness", "family"),
 )
 
 
@@ -111,6 +113,16 @@ def test_sizes_of_the_paper_scale():
     }
     assert {cell.recipe.epochs for cell in grids["table3"].rows} == {300}
     assert {cell.recipe.image_size for cell in grids["table3"].rows} == {640}
+
+
+def test_rows_beside_a_grid_are_drawn_and_not_run():
+    grids = paper_grids(quick_scale(VOC320))
+    table3 = grids["table3"]
+    assert {row.recipe.noise for row in table3.rows} == {0.1, 0.2, 0.3}
+    assert {row.recipe.noise for row in table3.beside} == {0.0}
+    assert all(run.recipe.noise for run in planned_runs([table3]))
+    beside = recipes(replace(table3, rows=table3.beside))
+    assert beside <= recipes(grids["table1"])
 
 
 def test_published_numbers_stand_beside_the_right_rows():

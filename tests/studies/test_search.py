@@ -153,7 +153,7 @@ def test_rows_of_the_table_are_changes_against_its_first_and_the_best_come_first
     ]
     assert (first.kind, {line.kind for line in others}) == ("ours", {"compared"})
     assert others[0].cells[0] == "+25.00% (+24.9 to +25.1)"
-    assert "All rows but the first are changes against it." in table.notes[0]
+    assert "All rows but the first are changes against the first." in table.notes[0]
     assert "\n| α-EIoU (α=3), gain ×1 | +25.00%" in table_markdown(table)
     plain = study_table(GRID, found)
     assert not any("All rows but" in note for note in plain.notes)

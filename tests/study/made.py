@@ -1,4 +1,4 @@
-"""Records that are made up: scores that a formula gives, for tests of tables, plots and pages."""
+"""Made-up records, whose scores a formula gives, for tests of tables, charts and pages."""
 
 import json
 from dataclasses import asdict, replace
@@ -88,6 +88,24 @@ def gain_grid(seeds=(0, 1)) -> Grid:
         for times in (0.5, 1, 2, 3)
     )
     return Grid("gains", "The gain control", rows, seeds)
+
+
+PRINTED = {0.1: (0.20, 0.22), 0.2: (0.10, 0.12), 0.3: (0.04, 0.05)}
+
+
+def noise_grid(seeds=(0, 1, 2)) -> Grid:
+    rows = tuple(
+        cell(
+            loss,
+            f"IoU, η={rate:g}" if loss == "iou:3" else None,
+            f"{'α-' * (loss == 'iou:3')}IoU, η={rate:g}",
+            {"map75_95": printed},
+            noise=rate,
+        )
+        for rate, row in PRINTED.items()
+        for loss, printed in zip(("iou", "iou:3"), row, strict=True)
+    )
+    return Grid("table3", "Noise", rows, seeds, beside=table1().rows)
 
 
 def records_of(*grids: Grid) -> dict:

@@ -1,5 +1,6 @@
 import json
 import multiprocessing
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,15 +14,10 @@ from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
-from alphaiou.study.compare import (
-    CompareSettings,
-    compare_recipes,
-    compared_splits,
-    run_comparison,
-)
-from alphaiou.study.detections import choose_examples, findings_of
-from alphaiou.study.runner import fit_side_by_side
-from alphaiou.training.loop import Execution, Report, TrainingFailedError
+from alphaiou.study.compare import CompareSettings, compare_grid, compare_recipes, compared_splits
+from alphaiou.study.detections import findings_of
+from alphaiou.study.runner import GridReport, run_grid
+from alphaiou.training.loop import Execution, Report, TrainingFailedError, fit
 from alphaiou.training.record import finished_record
 
 pytestmark = pytest.mark.slow
@@ -113,53 +109,38 @@ def test_lines_of_progress_without_a_terminal(small_set, tmp_path, capsys):
     assert epochs[0].endswith(" left")
 
 
-def test_stopped_it_goes_on_to_the_same_result(small_set, compared, tmp_path):
+def test_in_workers_it_is_the_same_as_alone(small_set, compared, tmp_path):
     settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
-    (recipe,) = compare_recipes([LossSpec("iou")], settings)
-
-    def stop(_):
-        raise KeyboardInterrupt
-
-    # The second epoch: the first one is kept.
-    often = Execution(device="cpu", checkpoint_seconds=0)
-    stopping = Report(stepped=lambda epoch, *_: stop(epoch) if epoch == 1 else None)
-    with pytest.raises(KeyboardInterrupt):
-        run_comparison([recipe], tmp_path, execution=often, report=lambda _: stopping)
-    notes = []
-    (run,) = run_comparison([recipe], tmp_path, report=lambda _: Report(note=notes.append))
-    assert "going on after epoch 1 of 2" in notes
-    undisturbed = finished_record(compared / run.folder.name)
-    assert run.record["scores"] == undisturbed["scores"]
-    assert run.record["history"][-1]["box"] == undisturbed["history"][-1]["box"]
+    (recipe,) = compare_recipes([LossSpec("diou", 3.0, 1.0)], settings)
+    name = fit(recipe, tmp_path, execution=Execution(device="cpu"))["name"]
+    apart, alone = (finished_record(folder / name) for folder in (compared, tmp_path))
+    assert apart["scores"] == alone["scores"]
 
 
-def test_side_by_side_is_the_same_as_one_after_another(small_set, compared, tmp_path):
+def test_a_training_that_is_killed_fails(small_set, tmp_path):
     settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
-    recipes = compare_recipes([LossSpec("diou", 3.0, 1.0)], settings)
-    (run,) = run_comparison(recipes, tmp_path, execution=Execution(device="cpu"))
-    apart = finished_record(compared / run.folder.name)  # the command runs them side by side
-    assert apart["scores"] == run.record["scores"]
-
-
-def test_a_training_that_is_killed(small_set, tmp_path):
-    settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
-    recipes = compare_recipes([LossSpec("iou")], settings)
+    grid = compare_grid([LossSpec("iou")], settings)
 
     def kill(*_):
         for child in multiprocessing.active_children():
             child.kill()
 
-    with pytest.raises(TrainingFailedError, match="exit code -9"):
-        fit_side_by_side(recipes, tmp_path, report=lambda _: Report(note=kill))
+    often = GridReport(run=lambda _: Report(note=kill, stepped=kill))
+    result = run_grid([grid], tmp_path, execution=Execution(device="cpu"), report=often)
+    ((_, error),) = result.failed
+    assert isinstance(error, TrainingFailedError)
+    assert "exit code -9" in str(error)
     assert multiprocessing.active_children() == []
 
 
-def test_an_error_over_there_is_one_here(small_set, tmp_path):
-    (recipe,) = compare_recipes([LossSpec("iou")], CompareSettings(str(small_set), image_size=64))
-    gone = replace(recipe, data=replace(recipe.data, path=str(tmp_path / "gone")))
-    with pytest.raises(DataError, match="no such file or folder") as caught:
-        fit_side_by_side([gone], tmp_path)
-    assert "Traceback" in caught.value.__notes__[0]
+def test_an_error_of_a_run_is_one_of_the_command(small_set, tmp_path, capsys):
+    labels = tmp_path / "set"
+    shutil.copytree(small_set, labels)
+    for path in labels.glob("labels/*/*.txt"):
+        path.write_text("")
+    options = ["--image-size", "64", "--device", "cpu", "--out", str(tmp_path / "out")]
+    assert main(["compare", "iou", "--data", str(labels), *options]) == 1
+    assert "no boxes to train on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -243,12 +224,3 @@ def test_other_words_are_no_sets(word):
         load_dataset(word, "train")
     with pytest.raises(DataError, match="no drawn set"):
         load_dataset(word, "train", layout="shapes")
-
-
-def test_examples_are_spread_over_images_with_objects():
-    index = shapes_index("train", size=64, length=200, level="plain")
-    chosen = choose_examples(index, 6)
-    assert len(chosen) == 6
-    assert chosen == sorted(set(chosen))
-    assert all(len(index.boxes[index.rows(row)]) for row in chosen)
-    assert choose_examples(index.take(chosen[:2]), 6) == [0, 1]

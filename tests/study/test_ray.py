@@ -133,23 +133,23 @@ def test_nothing_is_lost_with_a_machine(cluster, boards, data, tmp_path, monkeyp
 
 
 def test_calls_to_the_board_may_be_made_twice():
-    board, news = ray_grid._board_class()(), (0, "note", ("something",))
-    board.tell("first", news)
-    board.tell("first", news)
-    assert board.take([]) == board.take([]) == {"first": news}
-    board.tell("second", news)
-    assert board.take(["first"]) == board.take(["first"]) == {"second": news}
+    board, event = ray_grid._board_class()(), (0, "note", ("something",))
+    board.add("first", event)
+    board.add("first", event)
+    assert board.take([]) == board.take([]) == {"first": event}
+    board.add("second", event)
+    assert board.take(["first"]) == board.take(["first"]) == {"second": event}
 
 
 def run_beside(tell, folder, monkeypatch):
     """A run that says one thing to a board which is told things by a function."""
 
-    def remote(_, news):
+    def remote(_, event):
         future = Future()
-        tell(future, news)
+        tell(future, event)
         return SimpleNamespace(future=lambda: future)
 
-    board = SimpleNamespace(tell=SimpleNamespace(remote=remote))
+    board = SimpleNamespace(add=SimpleNamespace(remote=remote))
     monkeypatch.setattr(ray_grid, "_home", lambda: folder)
     monkeypatch.setattr(ray_grid, "do_job", lambda job, execution, report: report.note("the last"))
     return ray_grid._train(7, Job(TINY, folder), {}, CPU, board)
@@ -158,8 +158,8 @@ def run_beside(tell, folder, monkeypatch):
 def test_a_run_ends_when_all_of_it_is_told(tmp_path, monkeypatch):
     told = []
 
-    def tell_later(future, news):
-        Timer(0.2, lambda: future.set_result(told.append(news))).start()
+    def tell_later(future, event):
+        Timer(0.2, lambda: future.set_result(told.append(event))).start()
 
     assert run_beside(tell_later, tmp_path, monkeypatch) == {}
     assert told == [(7, "note", ("the last",))]
@@ -167,7 +167,7 @@ def test_a_run_ends_when_all_of_it_is_told(tmp_path, monkeypatch):
 
 def test_a_run_ends_without_a_board(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_grid, "PATIENCE_SECONDS", 0.1)
-    assert run_beside(lambda future, news: None, tmp_path, monkeypatch) == {}
+    assert run_beside(lambda future, event: None, tmp_path, monkeypatch) == {}
     lost = RayError("the board is gone")
     assert run_beside(lambda future, _: future.set_exception(lost), tmp_path, monkeypatch) == {}
 

@@ -17,7 +17,7 @@ from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study import runner
 from alphaiou.study.grid import Grid, Row
-from alphaiou.study.pool import Seat, WorkerPool, seats_for, take_turns
+from alphaiou.study.pool import Worker, WorkerPool, schedule, share_gpus_in_turn
 from alphaiou.study.runner import Clock, GridReport, GridResult, planned_runs, run_grid
 from alphaiou.training.loop import Execution, Report, fit
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
@@ -212,7 +212,7 @@ def test_interrupted_it_stops_all_workers(data, tmp_path):
 def test_runs_without_data_or_time_are_left(data, tmp_path):
     wanted = grid(IOU, POWERED)
     labels = ["tiny: iou, seed 0", "tiny: iou:3, seed 0"]
-    result = run_grid([wanted], tmp_path, execution=CPU)
+    result = run_grid([wanted], tmp_path, data={}, execution=CPU)
     assert [run.label for run in result.left] == labels
     result = run_grid([wanted], tmp_path, data=data, execution=CPU, seconds=0.0)
     assert [run.label for run in result.left] == labels
@@ -254,32 +254,32 @@ def test_a_shorter_run_is_begun_where_the_next_would_end_too_late(data, tmp_path
     assert len(result.records) == 2
 
 
-def test_seats_on_a_processor_share_its_threads():
-    assert [seat.gpu for seat in seats_for("cpu", 5, workers=3)] == [None] * 3
-    assert len(seats_for("cpu", 1, workers=3)) == 1
-    assert all(seat.threads >= 1 for seat in seats_for("cpu", 64, workers=64))
+def test_workers_on_a_processor_share_its_threads():
+    assert [worker.gpu for worker in schedule("cpu", 5, at_once=3)] == [None] * 3
+    assert len(schedule("cpu", 1, at_once=3)) == 1
+    assert all(worker.threads >= 1 for worker in schedule("cpu", 64, at_once=64))
 
 
 def test_workers_take_turns_on_a_gpu_that_they_share_without_mps(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    shared = [Seat(gpu="0"), Seat(gpu="1"), Seat(gpu="0")]
-    assert take_turns(shared)
-    assert not take_turns(shared[:2])
-    assert not take_turns(seats_for("cpu", 2, workers=2))
+    shared = [Worker(gpu="0"), Worker(gpu="1"), Worker(gpu="0")]
+    assert share_gpus_in_turn(shared)
+    assert not share_gpus_in_turn(shared[:2])
+    assert not share_gpus_in_turn(schedule("cpu", 2, at_once=2))
     (tmp_path / "control").touch()
-    assert not take_turns(shared)
+    assert not share_gpus_in_turn(shared)
 
 
-def test_who_listens_is_told_that_workers_take_turns(tmp_path, monkeypatch):
+def test_who_listens_is_told_that_workers_share_gpus_in_turn(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    seats, notes = [Seat(gpu="0")] * 2, []
-    monkeypatch.setattr(runner, "seats_for", lambda *_: seats)
+    workers, notes = [Worker(gpu="0")] * 2, []
+    monkeypatch.setattr(runner, "schedule", lambda *_: workers)
     run_grid([], tmp_path, execution=CPU, report=GridReport(note=notes.append))
     assert [note for note in notes if "nvidia-cuda-mps-control -d" in note] == notes != []
-    seats.pop()
+    workers.pop()
     run_grid([], tmp_path, execution=CPU, report=GridReport(note=notes.append))
     assert len(notes) == 1
 
 
 def test_an_empty_pool_ends_at_once():
-    assert list(WorkerPool([], seats_for("cpu", 0), CPU).run()) == []
+    assert list(WorkerPool([], schedule("cpu", 0), CPU).run()) == []

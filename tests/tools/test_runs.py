@@ -13,11 +13,11 @@ from alphaiou.metrics import relative_improvement
 from alphaiou.metrics.comparison import PAPER_COLUMNS
 from alphaiou.paper.published import TABLE_1_VOC, published_scores
 from alphaiou.paper.scales import quick_scale
-from alphaiou.study.figures import curves_figure
+from alphaiou.study.figures import curves_chart
 from alphaiou.study.records import record_paths
 from alphaiou.training.recipe import Recipe, recipe_from, recipe_hash
 from alphaiou.training.recipes import voc320, voc320_detr, voc320_faster_rcnn
-from benchmarks.record import read_record
+from benchmarks.record import load_record
 from tests.study.made import made_record
 from tools import findings as module
 from tools.findings import drawings, findings
@@ -142,7 +142,7 @@ def test_a_gain_that_moves_is_a_row_of_its_own_and_has_no_place_in_headlines():
     assert names_of(headline_table({"runs": runs}, **YOLO)) == ["IoU"]
 
 
-def test_seeds_are_averaged_and_what_they_do_not_decide_is_marked():
+def test_seeds_are_averaged_and_changes_that_are_not_significant_are_marked():
     runs = [run(("iou",), 0.2 + seed / 100, seed=seed) for seed in range(3)]
     runs += [run(("iou", 3.0), 0.4 + seed / 100, seed=seed) for seed in range(3)]
     runs += [run(("diou",), 0.5), run(("diou", 3.0), 0.6)]
@@ -150,7 +150,7 @@ def test_seeds_are_averaged_and_what_they_do_not_decide_is_marked():
     assert "| IoU | 21.00 |" in table
     assert "| – change | +95.24% (+90.9 to +100.0) |" in table
     assert "| – change | +20.00%° |" in table
-    assert "the mean of 1 to 3 seeds a row" in notes
+    assert "means over 1 to 3 seeds per row" in notes
     assert "° marks" in notes
 
 
@@ -203,7 +203,7 @@ def test_runs_of_another_detector_with_speeds():
     assert title == "fasterrcnn_r50_fpn on shapes, 320 px, 20 epochs:"
     assert names_of(scores) == ["IoU", "α-IoU (α=3)", "– change"]
     assert "°" not in scores
-    assert "one seed each" in notes
+    assert "one seed per row" in notes
     assert speeds.splitlines()[2] == "| IoU | 0 | 320 | 16 | 20 | 123 | 3.0 | a device |"
 
 
@@ -263,7 +263,7 @@ def test_committed_runs_are_named_by_their_recipes():
     paths = sorted(RESULTS.glob("*.json"))
     assert len(paths) >= 5
     for path in paths:
-        record = read_record(path)
+        record = load_record(path)
         assert record["name"] == path.stem == recipe_hash(recipe_from(record["recipe"]))
 
 
@@ -284,10 +284,10 @@ def test_plain_runs_have_the_usual_gains_though_others_are_more(unusual):
 
 
 def test_curves_have_a_line_a_row():
-    runs = read_record(RESULTS)["runs"]
+    runs = load_record(RESULTS)["runs"]
     rows = rows_of(plain_grid(runs, "yolov5s", 100), runs)
     assert len(rows) >= 5
-    assert [len(axes.lines) for axes in curves_figure(rows).axes] == [len(rows)] * 3
+    assert [len(axes.lines) for axes in curves_chart(rows).draw().axes] == [len(rows)] * 3
 
 
 def test_figures_are_drawn_of_the_detectors_that_have_curves(tmp_path, capsys):
@@ -326,7 +326,7 @@ def test_what_the_findings_show_as_a_picture_is_drawn(tmp_path, capsys):
 
 
 def test_the_committed_findings_have_their_pictures():
-    record = read_record(RESULTS)
+    record = load_record(RESULTS)
     for name in drawings(record):
         assert (ROOT / f"docs/images/{name}.svg").is_file(), f"{name}: python -m tools.findings"
 
@@ -421,7 +421,7 @@ def test_without_earlier_runs_there_is_nothing_to_say():
 
 
 def test_the_committed_runs_were_made_twice():
-    found = repeats(read_record(RESULTS), **REPEATED)
+    found = repeats(load_record(RESULTS), **REPEATED)
     assert {label: sorted(own.runs) for label, own in found["again"].items()} == {
         label: [0, 1, 2] for label in ("IoU", "α-IoU (α=3)", "DIoU", "α-DIoU (α=3)")
     }

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from alphaiou.metrics.comparison import PAPER_COLUMNS
-from benchmarks.record import read_record
+from benchmarks.record import load_record
 from tests.records import fuzz_record, losses_record
 from tools import loss_tables
 from tools.data_tables import evaluation_table, noise_table, readings_table
@@ -113,7 +113,7 @@ def test_steps_of_detectors_beside_those_of_others():
 def test_tables_of_the_simulation(tmp_path):
     head = "loss,mean_iou,share_iou_over_0.5,total_error\n"
     (tmp_path / "near.csv").write_text(head + "iou,0.5,0.25,1234.4\nciou:3:1,0.75,1,2\n")
-    record = read_record(tmp_path / "near.csv")
+    record = load_record(tmp_path / "near.csv")
     assert TABLES["simulation"](record).splitlines() == [
         "| loss | mean IoU | IoU > 0.5 | total error |",
         "| --- | ---: | ---: | ---: |",
@@ -122,7 +122,7 @@ def test_tables_of_the_simulation(tmp_path):
     ]
     for name in ("published", "equal-slope", "near-equal-slope"):
         (tmp_path / f"{name}.csv").write_text(head + "iou,0.125,0,1\nciou:3:1,1,0,1\n")
-    lines = TABLES["simulation-variants"](read_record(tmp_path)).splitlines()
+    lines = TABLES["simulation-variants"](load_record(tmp_path)).splitlines()
     assert lines[2:] == [
         "| IoU | 0.125 | 0.125 | 0.500 | 0.125 |",
         "| α-CIoU (α=3, α₂=1) | 1.000 | 1.000 | 0.750 | 1.000 |",
@@ -164,7 +164,7 @@ def test_readings_stand_below_the_paper():
 
 
 def test_the_committed_record_is_within_a_few_thousandths_of_the_paper():
-    _, *lines = cells_of(noise_table(read_record(NOISE)))
+    _, *lines = cells_of(noise_table(load_record(NOISE)))
     assert [line[0] for line in lines] == ["0.1", "0.2", "0.3"]
     for _, paper, both, *_ in lines:
         assert float(both.split()[0]) == pytest.approx(float(paper), abs=0.002)

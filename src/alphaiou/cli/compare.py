@@ -13,11 +13,14 @@ from alphaiou.cli.options import Missing, check_missing
 from alphaiou.data.problems import MISSING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
-    from alphaiou.study.compare import ComparedRun
+    from alphaiou.study.grid import Grid
+    from alphaiou.study.runner import GridReport, PlannedRun
+    from alphaiou.study.tables import StudyTable
     from alphaiou.training.loop import Report
-    from alphaiou.training.recipe import Recipe
 
 REPORT = "comparison.html"
 
@@ -32,8 +35,8 @@ class Compare:
 
     Prints a table and writes to --out:
     - comparison.html   scores, curves, IoU distribution and pictures in one file
-    - a folder a run    record and weights; run again, what is finished is not
-                        repeated, and what was stopped goes on
+    - a folder per run  record and weights; run again, finished runs are not
+                        repeated, and stopped runs go on
     """
 
     losses: Annotated[
@@ -45,7 +48,7 @@ class Compare:
     """A VOC devkit, COCO JSON or YOLO layout, or a word for a drawn set."""
 
     seed: int = 0
-    """Of the weights at the start, the order and the augmentation."""
+    """Of the initial weights, the order and the augmentation."""
 
     epochs: int | None = None
     """Passes over the training images: 16 for drawn sets, 50 for others, unless given."""
@@ -57,7 +60,7 @@ class Compare:
     """Long side of the images in pixels: 64 for drawn sets, 320 for others, unless given."""
 
     batch_size: int = 16
-    """Images a step."""
+    """Images per step."""
 
     missing: Missing = MISSING
 
@@ -72,37 +75,43 @@ def run_compare(command: Compare) -> int:
     """Train under every loss, then print the table and write the report."""
     from rich.console import Console
 
-    from alphaiou._environment import device_kind
-    from alphaiou.study.compare import run_comparison, unfinished
-    from alphaiou.study.report.comparison import write_report
+    from alphaiou.metrics.comparison import PAPER_COLUMNS
+    from alphaiou.study.records import read_record
+    from alphaiou.study.report import write_report
+    from alphaiou.study.runner import run_grid
+    from alphaiou.study.tables import study_table
     from alphaiou.training.loop import Execution
 
     execution = Execution(device=command.device, missing=check_missing(command.missing))
-    recipes = _recipes(command)
-    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    grid = _grid(command)
+    command.out.mkdir(parents=True, exist_ok=True)  # if this fails, then before the training
     console = Console()
-    todo = unfinished(recipes, command.out, device_kind(command.device))
-    with _Progress(todo, console) as progress:
-        runs = run_comparison(
-            recipes,
-            command.out,
-            execution=execution,
-            report=progress.report_of,
-            side_by_side=True,
-        )
-    _print_table(runs, console)
-    path = write_report(runs, command.out / REPORT)
+    with _Progress(grid, command, console) as progress:
+        result = run_grid([grid], command.out, execution=execution, report=progress.report())
+    for _, error in result.failed:
+        raise error
+    records = {name: read_record(path) for name, path in result.records.items()}
+    data = _data_line(grid, next(iter(result.records.values())).parent)
+    _print_table(study_table(grid, records, PAPER_COLUMNS), data, console)
+    path = write_report(
+        command.out / REPORT,
+        [grid],
+        records,
+        result.records,
+        title=" against ".join(row.label for row in grid.rows),
+        lead=f"{_shared_line(grid)} {data}.",
+    )
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     return 0
 
 
-def _recipes(command: Compare) -> list[Recipe]:
+def _grid(command: Compare) -> Grid:
     from alphaiou.boxes import check_choice
     from alphaiou.cli import UsageError
     from alphaiou.detectors import DETECTORS
     from alphaiou.errors import AlphaIoUError
     from alphaiou.losses.spec import LossSpec
-    from alphaiou.study.compare import CompareSettings, compare_recipes
+    from alphaiou.study.compare import CompareSettings, compare_grid
 
     try:
         losses = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
@@ -115,8 +124,8 @@ def _recipes(command: Compare) -> list[Recipe]:
             batch_size=command.batch_size,
             epochs=command.epochs,
         )
-        return compare_recipes(losses, settings)
-    except AlphaIoUError:  # about the data, not about what was typed
+        return compare_grid(losses, settings)
+    except AlphaIoUError:  # about the data, not about the arguments
         raise
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -125,7 +134,7 @@ def _recipes(command: Compare) -> list[Recipe]:
 class _Progress:
     """A bar with the time left over all runs; lines of text where there is no terminal."""
 
-    def __init__(self, recipes: list[Recipe], console: Console) -> None:
+    def __init__(self, grid: Grid, command: Compare, console: Console) -> None:
         from rich.progress import (
             BarColumn,
             Progress,
@@ -134,13 +143,14 @@ class _Progress:
             TimeRemainingColumn,
         )
 
-        self.console, self.start = console, time.monotonic()
+        self.grid, self.command, self.console = grid, command, console
+        self.start = time.monotonic()
         self.reached: dict[str, float] = {}  # epochs of each run
         self.scores: dict[str, str] = {}
-        self.said: set[str] = set()
+        self.notes: set[str] = set()
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
-        self.task = self.bar.add_task("", total=sum(recipe.epochs for recipe in recipes))
+        self.task = self.bar.add_task("", total=None)
 
     def __enter__(self) -> _Progress:
         if self.console.is_terminal:
@@ -150,11 +160,25 @@ class _Progress:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def report_of(self, recipe: Recipe) -> Report:
-        """Who is told what the run of a recipe does."""
+    def report(self) -> GridReport:
+        """The listener to the events of all runs."""
+        from alphaiou.study.runner import GridReport
+
+        return GridReport(planned=self._planned, run=self._run, note=self._note)
+
+    def _planned(self, todo: Sequence[PlannedRun], _: int) -> None:
+        from alphaiou._environment import device_kind
+        from alphaiou.study.runner import planned_runs
+
+        self.bar.update(self.task, total=sum(run.recipe.epochs for run in todo))
+        for run in planned_runs([self.grid], device_kind(self.command.device)):
+            if run not in todo:
+                self._print(f"{self.command.out / run.name} is finished already")
+
+    def _run(self, run: PlannedRun) -> Report:
         from alphaiou.training.loop import Report
 
-        name = recipe.loss.display_name
+        recipe, name = run.recipe, run.recipe.loss.display_name
 
         def stepped(epoch: int, step: int, steps: int) -> None:
             self.reached[name] = epoch + step / steps
@@ -168,17 +192,17 @@ class _Progress:
             if not self.console.is_terminal:
                 place = f"epoch {entry['epoch']} of {recipe.epochs}"
                 facts = (place, f"box loss {entry['box']:.3f}", scores, self._time_left())
-                self._say(f"{name}: {', '.join(filter(None, facts))}")
+                self._print(f"{name}: {', '.join(filter(None, facts))}")
 
         return Report(note=self._note, stepped=stepped, epoch_done=epoch_done)
 
     def _note(self, text: str) -> None:
-        """Say what is true of every run once."""
-        if text not in self.said:
-            self.said.add(text)
-            self._say(text)
+        """Print a remark about all runs once."""
+        if text not in self.notes:
+            self.notes.add(text)
+            self._print(text)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.bar.console.print(text, highlight=False, soft_wrap=True)
 
     def _time_left(self) -> str:
@@ -193,11 +217,36 @@ def _scores_line(entry: dict[str, Any]) -> str:
     return f"AP50 {100 * scores['ap50']:.1f}, mAP {100 * scores['map']:.1f}" if scores else ""
 
 
-def _print_table(runs: list[ComparedRun], console: Console) -> None:
-    from alphaiou.inference.tables import comparison_table
-    from alphaiou.metrics.comparison import PAPER_COLUMNS
-    from alphaiou.study.report.comparison import data_line, named_runs, score_rows
+def _shared_line(grid: Grid) -> str:
+    """What all rows share."""
+    recipe = grid.rows[0].recipe
+    return (
+        f"The same {recipe.detector} at {recipe.image_size} pixels, the same data and seed "
+        f"{recipe.seed}, {recipe.epochs} epochs under each loss; scored after the last epoch, "
+        f"rule “{recipe.rule}”."
+    )
 
-    rows = score_rows(named_runs(runs), PAPER_COLUMNS)
+
+def _data_line(grid: Grid, folder: Path) -> str:
+    """The images and objects that the run in a folder was scored on."""
+    from alphaiou.study.detections import findings_of
+
+    findings = findings_of(folder)
+    return (
+        f"{grid.rows[0].recipe.data.path}: scored on {findings.images:,} images of "
+        f"{findings.split!r} with {findings.objects:,} objects"
+    )
+
+
+def _print_table(table: StudyTable, data: str, console: Console) -> None:
+    from alphaiou.inference.tables import comparison_table
+    from alphaiou.metrics import ComparisonRow
+
+    rows = []
+    for row in table.rows:
+        rows.append(ComparisonRow(row.label, {c: row.mean(c) for c in table.columns}))
+        if row.baseline:
+            changes = {c: row.relative_change(c) for c in table.columns}
+            rows.append(ComparisonRow("rela. improv.", changes, improvement=True))
     console.print(comparison_table(rows, "average precision, %", first="loss"))
-    console.print(f"{data_line(runs[0])}; one seed decides nothing small", highlight=False)
+    console.print(f"{data}; one seed decides nothing small", highlight=False)

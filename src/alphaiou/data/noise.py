@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Float, Float64
-from alphaiou.boxes import BoxFormat, box_iou, check_box_format, convert_boxes
+from alphaiou.boxes import BoxFormat, check_box_format, convert_boxes
 from alphaiou.data.derived import made_of, read_derived, source_of, write_once
 from alphaiou.data.formats.registry import get_format
 from alphaiou.data.formats.writing import Placing
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError
+from alphaiou.losses.similarity import box_iou
 
 #: Mean IoU between noisy and clean boxes that the paper reports, by rate.
 PAPER_IOU = {0.1: 0.833, 0.2: 0.710, 0.3: 0.613}

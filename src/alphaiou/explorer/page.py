@@ -8,7 +8,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from alphaiou.losses.spec import DISPLAY_NAMES
+from alphaiou.losses.kinds import KINDS, Kind
 
 PARTS = files("alphaiou.explorer") / "parts"
 #: The arithmetic; it needs no page.
@@ -40,7 +40,7 @@ def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
     """
     if results is None:
         results = json.loads(part("results.json"))
-    data = {"names": DISPLAY_NAMES, "results": results}
+    data = {"kinds": {name: _labels(kind) for name, kind in KINDS.items()}, "results": results}
     return Template(part("page.html")).substitute(
         style=part("style.css"),
         script=scripts(*ARITHMETIC, *VIEWS),
@@ -56,6 +56,12 @@ def scripts(*names: str) -> str:
 def part(name: str) -> str:
     """The text of one of the files that the page is made of."""
     return (PARTS / name).read_text(encoding="utf-8")
+
+
+def _labels(kind: Kind) -> dict[str, Any]:
+    """What the page writes beside the numbers of a kind."""
+    penalties = [", ".join(texts) for texts in kind.penalties.items()]
+    return {"title": kind.title, "similarity": kind.similarity, "penalties": penalties}
 
 
 def _embedded(data: object) -> str:

@@ -1,4 +1,4 @@
-"""Figures of scores: precision against recall, and how well detections lie on the objects."""
+"""Figures of scores: precision against recall, and the IoU of detections with objects."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ def precision_recall_figure(scores: Mapping[str, Scores]) -> Figure:
 
 
 def iou_figure(ious: Mapping[str, Float64[np.ndarray, " detections"]]) -> Figure:
-    """The paper's figure of IoU distributions: detections by IoU, and how many reach a threshold.
+    """The paper's figure of IoU distributions: detections by IoU, and counts above thresholds.
 
     Args:
-        ious: What ``detection_ious`` gives, by the name of the predictions.
+        ious: The result of ``detection_ious`` by the name of the predictions.
     """
     figure = _figure(2.75, ious)
     left, right = figure.subplots(1, 2)
-    for (name, own), look in zip(ious.items(), looks(len(ious)), strict=True):
-        counts, edges = np.histogram(own, BINS)
+    for (name, one), look in zip(ious.items(), looks(len(ious)), strict=True):
+        counts, edges = np.histogram(one, BINS)
         left.stairs(counts, edges, baseline=None, label=name, linewidth=1.4, **look)
     panel_title(left, "a", "Detections by their IoU with the best object")
     left.set(xlim=(0.5, 1), xlabel="IoU", ylabel="detections, in steps of .02")
     left.set_ylim(bottom=0)
-    _draw_counts(right, [counts_above(own) for own in ious.values()])
+    _draw_counts(right, [counts_above(one) for one in ious.values()])
     for axes in (left, right):
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     _legend(figure, ious)
@@ -68,7 +68,7 @@ def iou_figure(ious: Mapping[str, Float64[np.ndarray, " detections"]]) -> Figure
 
 
 def looks(count: int) -> list[dict[str, Any]]:
-    """Colours, and dashes once the colours are used up."""
+    """The styles of some lines: colours, and dashes once the colours are used up."""
     return [
         {
             "color": CATEGORICAL[i % len(CATEGORICAL)],
@@ -79,13 +79,13 @@ def looks(count: int) -> list[dict[str, Any]]:
 
 
 def _draw_counts(axes: Axes, counts: Sequence[Mapping[float, int]]) -> None:
-    """Bars side by side, and by how much the last differs from the first above them."""
+    """Bars side by side; with two sets, the change in percent above them."""
     places, width = np.arange(len(counts[0])), 0.8 / len(counts)
-    for number, (own, look) in enumerate(zip(counts, looks(len(counts)), strict=True)):
+    for number, (one, look) in enumerate(zip(counts, looks(len(counts)), strict=True)):
         shift = (number - (len(counts) - 1) / 2) * width
-        axes.bar(places + shift, list(own.values()), 0.92 * width, color=look["color"])
+        axes.bar(places + shift, list(one.values()), 0.92 * width, color=look["color"])
     if len(counts) == 2:
-        for place, before, after in zip(places, *(own.values() for own in counts), strict=True):
+        for place, before, after in zip(places, *(one.values() for one in counts), strict=True):
             text = f"{100 * (after - before) / before:+.0f}%" if before else "–"
             axes.annotate(
                 text,
@@ -99,11 +99,11 @@ def _draw_counts(axes: Axes, counts: Sequence[Mapping[float, int]]) -> None:
     axes.grid(False, axis="x")
     axes.margins(y=0.1)
     axes.set(xlabel="IoU at least", ylabel="detections")
-    panel_title(axes, "b", "Detections that reach an IoU")
+    panel_title(axes, "b", "Detections of at least an IoU")
 
 
 def _figure(height: float, named: Mapping[str, object]) -> Figure:
-    """A figure that has room for its legend."""
+    """A figure with room for its legend."""
     rows = -(-len(named) // _legend_columns(named))
     return Figure(figsize=(FULL_WIDTH, height + 0.16 * (rows - 1)), layout="constrained")
 
@@ -122,5 +122,5 @@ def _legend_columns(named: Mapping[str, object]) -> int:
 
 
 def _short(name: str) -> str:
-    """The end of a long name: paths differ there."""
+    """The end of a long name, where paths differ."""
     return name if len(name) <= LINE_LENGTH // 2 else f"…{name[1 - LINE_LENGTH // 2 :]}"

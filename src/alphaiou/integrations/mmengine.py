@@ -39,7 +39,7 @@ class AlphaIoULoss(nn.Module):
     """``alphaiou.AlphaIoULoss``, built and called as MMDetection builds and calls its losses.
 
     Args:
-        kind: ``iou giou diou ciou eiou siou mpdiou shape_iou piou nwd biou``.
+        kind: A name in ``alphaiou.KINDS``, such as ``ciou``.
         alpha: α₁, the power of the similarity.
         penalty_alpha: α₂, the power of the penalties; ``None`` is α₁.
         box_cox: Divide the similarity term by α₁.

@@ -6,7 +6,9 @@ This is the reference that the kernels are tested against. Arguments are checked
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from alphaiou.boxes import BoxFormat, pair_geometry
@@ -15,13 +17,24 @@ from alphaiou.losses.modifiers import Modifier
 from alphaiou.numerics import Alpha, power, power_loss
 
 
+class Exponent(NamedTuple):
+    """α₁ or α₂: a tensor (of one number, or one per pair) if there is one, else a number."""
+
+    tensor: Tensor | None = None
+    number: float = 0.0
+
+    def on(self, device: torch.device) -> Tensor:
+        """It as a tensor in any case."""
+        return torch.tensor(self.number, device=device) if self.tensor is None else self.tensor
+
+
 def reference_loss(
     pred: Tensor,
     target: Tensor,
     *,
     terms_of: TermsFunction,
     modifiers: Sequence[Modifier] = (),
-    alphas: tuple[Alpha, Alpha],
+    alphas: tuple[Exponent, Exponent],
     box_cox: bool,
     box_format: BoxFormat,
     weight: Tensor | None,
@@ -34,7 +47,7 @@ def reference_loss(
         target: Target boxes, of the same shape.
         terms_of: The kind: from the geometry of the pairs to similarity and penalties.
         modifiers: Applied to the terms, one after the other.
-        alphas: α₁ and α₂; tensors broadcast over the pairs.
+        alphas: α₁ and α₂; a tensor broadcasts over the pairs.
         box_cox: Whether to divide the similarity term by α₁.
         box_format: The format of the boxes.
         weight: One weight per pair; the boxes of a pair of weight 0 do not matter.
@@ -49,7 +62,7 @@ def reference_loss(
     terms = terms_of(pair)
     for modify in modifiers:
         terms = modify(terms, pair)
-    alpha, penalty_alpha = (_like(alpha, terms.similarity) for alpha in alphas)
+    alpha, penalty_alpha = (_value(alpha, terms.similarity) for alpha in alphas)
     loss = power_loss(terms.similarity, alpha, box_cox=box_cox)
     for penalty in terms.penalties:
         loss = loss + power(penalty, penalty_alpha)
@@ -60,5 +73,5 @@ def reference_loss(
     return loss.sum() if reduce else loss
 
 
-def _like(alpha: Alpha, reference: Tensor) -> Alpha:
-    return alpha.to(reference) if isinstance(alpha, Tensor) else alpha
+def _value(alpha: Exponent, reference: Tensor) -> Alpha:
+    return alpha.number if alpha.tensor is None else alpha.tensor.to(reference)

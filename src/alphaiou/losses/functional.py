@@ -10,11 +10,11 @@ from torch import Tensor
 
 from alphaiou._shapes import Float, Num, Shaped
 from alphaiou.boxes import BoxFormat, check_box_format, check_choice, check_pairs
-from alphaiou.losses.formula import reference_loss
+from alphaiou.losses.formula import Exponent, reference_loss
 from alphaiou.losses.kernels import fused
-from alphaiou.losses.kinds import KINDS, TermsFunction
+from alphaiou.losses.kinds import TermsFunction, resolve_kind
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS, Modifier
-from alphaiou.numerics import Alpha, check_number
+from alphaiou.numerics import check_number
 
 Reduction = Literal["none", "mean", "sum"]
 Backend = Literal["auto", "reference", "fused"]
@@ -42,8 +42,8 @@ def alpha_iou_loss(
     Args:
         pred: Predicted boxes.
         target: Target boxes, of the same shape.
-        kind: ``iou giou diou ciou eiou siou mpdiou shape_iou piou nwd biou``, or a function of a
-            ``PairGeometry`` that returns ``Terms`` (``functools.partial`` sets parameters).
+        kind: A name in ``KINDS``, such as ``ciou``, or a function of a ``PairGeometry`` that
+            returns ``Terms`` (``functools.partial`` sets parameters).
         alpha: α₁, the power of the similarity: a number, or a tensor that broadcasts over the
             pairs; 0 is −log S.
         penalty_alpha: α₂, the power of the penalties; ``None`` is α₁ (1 where that is 0).
@@ -68,22 +68,22 @@ def alpha_iou_loss(
     check_box_format(box_format)
     check_choice("reduction", reduction, REDUCTIONS)
     check_choice("backend", backend, BACKENDS)
-    terms_of, modify = resolve_kind(kind), [resolve_modifier(modifier) for modifier in modifiers]
+    resolved, modify = resolve_kind(kind), [resolve_modifier(modifier) for modifier in modifiers]
     alphas = check_alphas(alpha, penalty_alpha)
     scale = check_scale(reduction, avg_factor, pred.shape[:-1].numel())
     if weight is not None:
         weight = broadcast("weight", weight, pred.shape[:-1])
-    for name, value in (("alpha", alpha), ("penalty_alpha", penalty_alpha)):
-        if isinstance(value, Tensor):
-            broadcast(name, value, pred.shape[:-1])
+    for name, value in zip(("alpha", "penalty_alpha"), alphas, strict=True):
+        if value.tensor is not None:
+            broadcast(name, value.tensor, pred.shape[:-1])
     reduce = reduction != "none"
     if backend != "reference" and (backend == "fused" or pred.is_cuda):
-        reason = fused.why_not_fused(pred, target, kind, modifiers, alphas, weight)
+        reason = fused.why_not_fused(pred, target, resolved, modifiers, alphas, weight)
         if reason is None:
             loss = fused.fused_loss(
                 pred,
                 target,
-                kind=kind,
+                kind=resolved,
                 alphas=alphas,
                 box_cox=box_cox,
                 box_format=box_format,
@@ -97,7 +97,7 @@ def alpha_iou_loss(
     loss = reference_loss(
         pred,
         target,
-        terms_of=terms_of,
+        terms_of=resolved.terms,
         modifiers=modify,
         alphas=alphas,
         box_cox=box_cox,
@@ -130,14 +130,6 @@ def _divide(total: Tensor, avg_factor: float | Tensor | None) -> Tensor:
     return total * torch.where(positive, 1.0 / torch.where(positive, avg_factor, 1.0), 0.0)
 
 
-def resolve_kind(kind: str | TermsFunction) -> TermsFunction:
-    """Look up a kind by its name; a function is returned as it is."""
-    if callable(kind):
-        return kind
-    check_choice("kind", kind, tuple(KINDS))
-    return KINDS[kind]
-
-
 def resolve_modifier(modifier: str | Modifier) -> Modifier:
     """Look up a modifier by its name; a function is returned as it is."""
     if callable(modifier):
@@ -153,19 +145,21 @@ def resolve_modifier(modifier: str | Modifier) -> Modifier:
 
 def check_alphas(
     alpha: float | Tensor, penalty_alpha: float | Tensor | None
-) -> tuple[Alpha, Alpha]:
+) -> tuple[Exponent, Exponent]:
     """Check α₁ and α₂ and fill in the default; tensors are not checked (it would be a sync)."""
-    if not isinstance(alpha, Tensor):
+    if isinstance(alpha, Tensor):
+        first, second = Exponent(alpha), Exponent(torch.where(alpha > 0, alpha, 1.0))
+    else:
         alpha = float(alpha)
         check_number("alpha", alpha, strict=False)
-    if penalty_alpha is None:
-        if isinstance(alpha, Tensor):
-            return alpha, torch.where(alpha > 0, alpha, 1.0)
-        return alpha, alpha or 1.0
-    if not isinstance(penalty_alpha, Tensor):
+        first, second = Exponent(number=alpha), Exponent(number=alpha or 1.0)
+    if isinstance(penalty_alpha, Tensor):
+        second = Exponent(penalty_alpha)
+    elif penalty_alpha is not None:
         penalty_alpha = float(penalty_alpha)
         check_number("penalty_alpha", penalty_alpha)
-    return alpha, penalty_alpha
+        second = Exponent(number=penalty_alpha)
+    return first, second
 
 
 def broadcast(name: str, value: Tensor, shape: torch.Size) -> Tensor:

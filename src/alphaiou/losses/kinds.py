@@ -1,23 +1,26 @@
 """The kinds: each a similarity S and penalties Pᵢ of one box pair, a few lines under its equation.
 
 To add a loss, write one function from a ``PairGeometry`` to ``Terms`` and give it a row in
-``KINDS`` (or pass the function itself as ``kind``). Lengths come in units of the pair's hull, per
-axis; keep every penalty a ratio, take no powers (the formula does), and divide by one box's side
-with ``bounded_ratio`` only. Parameters are keyword arguments with defaults; callers set them with
-``functools.partial``.
+``KINDS`` (or pass the function itself as ``kind``). Everything else reads that row. Lengths come in
+units of the pair's hull, per axis; keep every penalty a ratio, take no powers (the formula does),
+and divide by one box's side with ``bounded_ratio`` only. A parameter is a keyword argument with a
+default; callers set it with ``functools.partial``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from alphaiou._shapes import Float
-from alphaiou.boxes import PairGeometry, norm_squared
+from alphaiou.boxes import PairGeometry, check_choice, norm_squared
 from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, check_number, power
 
 #: PIoU's exponential is 0 long before an edge lies this many target sides away.
@@ -34,6 +37,57 @@ class Terms:
 
 
 TermsFunction = Callable[[PairGeometry], Terms]
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A kind of loss: all that the package knows of it, except the code of its kernel.
+
+    It can be called like its ``terms`` and passed as ``kind``.
+
+    Attributes:
+        name: The name in calls, commands and records.
+        title: The name in tables and figures, at α = 1.
+        terms: The function from the geometry of box pairs to the terms.
+        similarity: S as text.
+        penalties: Each penalty as text, with a few words on what it measures.
+        kernel: The name of its fused kernel in ``kernels/analytic.py``; ``None`` without one.
+        number: Checks the parameter and returns the number that the kernel takes in its place.
+        variant: The kernel for other values of the parameter than the default, if that is another.
+        parameters: The keyword arguments of ``terms`` with their defaults.
+    """
+
+    name: str
+    title: str = field(repr=False)
+    terms: Callable[..., Terms] = field(repr=False)
+    similarity: str = field(default="IoU", repr=False)
+    penalties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kernel: str | None = field(default=None, repr=False)
+    number: Callable[[Any], float] | None = field(default=None, repr=False)
+    variant: str | None = field(default=None, repr=False)
+    parameters: Mapping[str, Any] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        options = signature(self.terms).parameters.values()
+        defaults = {one.name: one.default for one in options if one.kind is one.KEYWORD_ONLY}
+        object.__setattr__(self, "parameters", defaults)
+
+    def __call__(self, pair: PairGeometry, **options: Any) -> Terms:  # noqa: ANN401
+        """The terms of box pairs."""
+        return self.terms(pair, **options)
+
+
+class ResolvedKind(NamedTuple):
+    """A kind with its parameter, as the formula and the kernels take it."""
+
+    terms: TermsFunction
+    #: The name of the kernel; ``None`` without one.
+    kernel: str | None = None
+    #: The parameter of the kernel.
+    number: float = 0.0
+    #: The name of the kind, and its parameter as it was given, if it was: a number or a size.
+    name: str = ""
+    parameter: tuple[float, ...] = ()
 
 
 def iou(pair: PairGeometry) -> Terms:
@@ -87,8 +141,10 @@ def mpdiou(pair: PairGeometry, *, image_size: tuple[float, float] | None = None)
     return Terms(pair.iou, tuple(norm_squared(gap).clamp(max=PENALTY_CEILING) for gap in gaps))
 
 
-def image_diagonal(image_size: tuple[float, float]) -> float:
-    """The diagonal of an image given as (height, width)."""
+def image_diagonal(image_size: tuple[float, float] | None) -> float:
+    """The diagonal of an image given as (height, width); 0 without one."""
+    if image_size is None:
+        return 0.0
     height, width = image_size
     if not (0 < height < math.inf and 0 < width < math.inf):
         raise ValueError(f"image_size must be two finite numbers > 0, got {image_size!r}")
@@ -100,7 +156,7 @@ def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
 
     ``ww = 2wᵍˢ/(wᵍˢ + hᵍˢ)`` weighs y, ``hh`` weighs x; both are held constant in the gradient.
     """
-    check_number("scale", scale, strict=False)
+    shape_scale(scale)
     sides = (pair.target * pair.shape).detach()
     longer = sides.amax(-1, keepdim=True)
     # Relative to the longer side, a point counting as a square: the shares never become 0/0.
@@ -110,12 +166,18 @@ def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
     return Terms(pair.iou, (distance, 0.5 * _side_mismatch(pair, across)))
 
 
+def shape_scale(scale: float) -> float:
+    """The power of Shape-IoU's weights, 0 or more."""
+    check_number("scale", scale, strict=False)
+    return float(scale)
+
+
 def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
     """Powerful-IoU: ``1 − exp(−P²)``, P the mean edge gap as a share of the target's side.
 
     ``version=2`` adds the non-monotonic weight ``3u·exp(−u²)``, ``u = 1.3·exp(−P)``.
     """
-    check_piou_version(version)
+    piou_version(version)
     shift = pair.low.abs() + pair.high.abs()
     far = shift > GAP_CEILING * pair.target
     gaps = bounded_ratio(shift.masked_fill(far, GAP_CEILING), pair.target.masked_fill(far, 1.0))
@@ -125,10 +187,11 @@ def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
     return Terms(pair.iou, (-torch.expm1(-mean_gap.square()),), weight)
 
 
-def check_piou_version(version: int) -> None:
-    """Reject a version that was never published."""
+def piou_version(version: float) -> float:
+    """The version of Powerful-IoU, 1 or 2."""
     if version not in (1, 2):
         raise ValueError(f"version must be 1 or 2, got {version!r}")
+    return float(version)
 
 
 def nwd(pair: PairGeometry, *, constant: float = 12.8) -> Terms:
@@ -136,10 +199,16 @@ def nwd(pair: PairGeometry, *, constant: float = 12.8) -> Terms:
 
     ``W₂² = ρ² + ¼(w − wᵍ)² + ¼(h − hᵍ)²``.
     """
-    check_number("constant", constant)
+    nwd_constant(constant)
     spread = norm_squared(0.5 * pair.growth * pair.shape)
     distance = power(norm_squared(pair.center * pair.shape) + spread, 0.5)
     return Terms(torch.exp(-distance * (pair.unit.amax(-1) / constant)))
+
+
+def nwd_constant(constant: float) -> float:
+    """NWD's unit of length, more than 0."""
+    check_number("constant", constant)
+    return float(constant)
 
 
 def biou(pair: PairGeometry, *, beta: float = 0.2) -> Terms:
@@ -147,12 +216,18 @@ def biou(pair: PairGeometry, *, beta: float = 0.2) -> Terms:
 
     A bound is the best IoU of its coordinate: ``(wᵍ − 2|δx|)/(wᵍ + 2|δx|)``, ``min(w/wᵍ, wᵍ/w)``.
     """
-    check_number("beta", beta)
+    biou_beta(beta)
     offset = 2.0 * pair.center.abs()
     place = bounded_ratio(2.0 * offset, pair.target + offset)
     misfits = torch.cat((torch.where(place > 1.0, 1.0, place), _side_difference(pair)), dim=-1)
     bent = torch.where(misfits < beta, misfits.square() / (2 * beta), misfits - 0.5 * beta)
     return Terms(torch.ones_like(pair.iou), bent.unbind(-1))
+
+
+def biou_beta(beta: float) -> float:
+    """Where Bounded-IoU's Huber loss becomes linear, more than 0."""
+    check_number("beta", beta)
+    return float(beta)
 
 
 def _side_difference(pair: PairGeometry) -> Tensor:
@@ -165,16 +240,154 @@ def _side_mismatch(pair: PairGeometry, weight: Tensor) -> Tensor:
     return (-torch.expm1(-weight * _side_difference(pair))).pow(4).sum(-1)
 
 
-KINDS: dict[str, TermsFunction] = {
-    "iou": iou,
-    "giou": giou,
-    "diou": diou,
-    "ciou": ciou,
-    "eiou": eiou,
-    "siou": siou,
-    "mpdiou": mpdiou,
-    "shape_iou": shape_iou,
-    "piou": piou,
-    "nwd": nwd,
-    "biou": biou,
+_DISTANCE = {"ρ²/c²": "distance of the centres"}
+
+#: All kinds by name, in the order of tables and menus.
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("iou", "IoU", iou, kernel="iou"),
+        Kind(
+            "giou",
+            "GIoU",
+            giou,
+            penalties={"|C ∖ (B ∪ Bᵍ)| / |C|": "empty share of the hull"},
+            kernel="giou",
+        ),
+        Kind("diou", "DIoU", diou, penalties=_DISTANCE, kernel="diou"),
+        Kind(
+            "ciou",
+            "CIoU",
+            ciou,
+            penalties=_DISTANCE | {"βv": "difference of the aspect ratios"},
+            kernel="ciou",
+        ),
+        Kind(
+            "eiou",
+            "EIoU",
+            eiou,
+            penalties=_DISTANCE
+            | {
+                "((w − wᵍ)/W)²": "difference of the widths",
+                "((h − hᵍ)/H)²": "difference of the heights",
+            },
+            kernel="eiou",
+        ),
+        Kind(
+            "siou",
+            "SIoU",
+            siou,
+            penalties={"(Δ + Ω)/2": "angle, distance and sides"},
+            kernel="siou",
+        ),
+        Kind(
+            "mpdiou",
+            "MPDIoU",
+            mpdiou,
+            penalties={"d₁²/D²": "top-left corners", "d₂²/D²": "bottom-right corners"},
+            kernel="mpdiou",
+            number=image_diagonal,
+            variant="mpdiou_in_image",
+        ),
+        Kind(
+            "shape_iou",
+            "Shape-IoU",
+            shape_iou,
+            penalties={
+                "(hh·δx² + ww·δy²)/c²": "distance, weighted by the target's shape",
+                "Ω/2": "difference of the sides",
+            },
+            kernel="shape_iou",
+            number=shape_scale,
+        ),
+        Kind(
+            "piou",
+            "PIoU",
+            piou,
+            penalties={"1 − exp(−P²)": "gaps of the edges"},
+            kernel="piou",
+            number=piou_version,
+            variant="piou_v2",
+        ),
+        Kind(
+            "nwd",
+            "NWD",
+            nwd,
+            similarity="exp(−W₂/constant)",
+            kernel="nwd",
+            number=nwd_constant,
+        ),
+        Kind(
+            "biou",
+            "BIoU",
+            biou,
+            similarity="1",
+            penalties={
+                "huber(1 − bound_x)": "place along x",
+                "huber(1 − bound_y)": "place along y",
+                "huber(1 − bound_w)": "width",
+                "huber(1 − bound_h)": "height",
+            },
+            kernel="biou",
+            number=biou_beta,
+        ),
+    )
 }
+
+
+def kind_title(name: str) -> str:
+    """The name of a kind for tables and figures; other names are returned as they are.
+
+    Examples:
+        >>> kind_title("shape_iou"), kind_title("l1")
+        ('Shape-IoU', 'l1')
+    """
+    kind = KINDS.get(name)
+    return kind.title if isinstance(kind, Kind) else name
+
+
+def resolve_kind(kind: str | TermsFunction) -> ResolvedKind:
+    """Look up a kind by name or function and check its parameter, which a ``partial`` sets.
+
+    A function that is not in ``KINDS`` is returned as it is, without a kernel.
+    """
+    function: Any = kind
+    if not callable(kind):
+        check_choice("kind", kind, tuple(KINDS))
+        function = KINDS[kind]
+    options: dict[str, Any] = {}
+    if isinstance(function, partial) and not function.args:
+        function, options = function.func, function.keywords
+    terms = function.terms if isinstance(function, Kind) else function
+    for known in KINDS.values():
+        if isinstance(known, Kind) and known.terms is terms and known.kernel is not None:
+            return _with_parameter(known, known.kernel, options)
+    return ResolvedKind(partial(terms, **options) if options else terms)
+
+
+def kind_from_numbers(name: str, parameter: Sequence[float]) -> ResolvedKind:
+    """The kind that ``resolve_kind`` gave this name and parameter."""
+    known = KINDS[name]
+    if not parameter:
+        return resolve_kind(name)
+    (option,) = known.parameters
+    value = parameter[0] if len(parameter) == 1 else tuple(parameter)
+    return resolve_kind(partial(known.terms, **{option: value}))
+
+
+def _with_parameter(kind: Kind, kernel: str, options: Mapping[str, Any]) -> ResolvedKind:
+    """A kind that has a kernel, which takes at most one parameter."""
+    for option in options:
+        if option not in kind.parameters:
+            raise TypeError(f"{kind.name}() got an unexpected keyword argument {option!r}")
+    if kind.number is None:
+        return ResolvedKind(kind.terms, kernel, name=kind.name)
+    ((option, default),) = kind.parameters.items()
+    value = options.get(option, default)
+    number = kind.number(value)
+    if kind.variant is not None and number != kind.number(default):
+        kernel = kind.variant
+    if value is default:
+        return ResolvedKind(kind.terms, kernel, number, kind.name)
+    given = tuple(map(float, value)) if isinstance(value, Iterable) else (number,)
+    return ResolvedKind(partial(kind.terms, **options), kernel, number, kind.name, given)

@@ -19,10 +19,9 @@ from alphaiou.losses.functional import (
     Reduction,
     alpha_iou_loss,
     check_alphas,
-    resolve_kind,
     resolve_modifier,
 )
-from alphaiou.losses.kinds import TermsFunction
+from alphaiou.losses.kinds import TermsFunction, resolve_kind
 from alphaiou.losses.modifiers import STATEFUL_MODIFIERS, Modifier
 from alphaiou.numerics import check_number
 

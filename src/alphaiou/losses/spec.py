@@ -10,23 +10,10 @@ from torch import Tensor
 
 from alphaiou.boxes import BoxFormat, check_choice
 from alphaiou.losses.functional import alpha_iou_loss, check_alphas
-from alphaiou.losses.kinds import KINDS
+from alphaiou.losses.kinds import KINDS, kind_title
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS
 from alphaiou.losses.module import AlphaIoULoss, AlphaSchedule
 
-DISPLAY_NAMES = {
-    "iou": "IoU",
-    "giou": "GIoU",
-    "diou": "DIoU",
-    "ciou": "CIoU",
-    "eiou": "EIoU",
-    "siou": "SIoU",
-    "mpdiou": "MPDIoU",
-    "shape_iou": "Shape-IoU",
-    "piou": "PIoU",
-    "nwd": "NWD",
-    "biou": "BIoU",
-}
 #: How each modifier changes the name of a loss.
 MODIFIED_NAMES = {
     "inner": "Inner-{}",
@@ -118,7 +105,7 @@ class LossSpec:
         return f"α-{self._plain_name()} (α{alpha}{penalty})"
 
     def _plain_name(self) -> str:
-        name = DISPLAY_NAMES.get(self.kind, self.kind)
+        name = kind_title(self.kind)
         for modifier in self.modifiers:
             name = MODIFIED_NAMES[modifier].format(name).replace("Wise-IoU", "WIoU")
         return name

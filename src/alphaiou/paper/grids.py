@@ -1,6 +1,6 @@
-"""Every table and figure of the paper as a grid of runs, and the controls that it lacks.
+"""Every table and figure of the paper as a grid of runs, and controls that it lacks.
 
-A run that several of them need has the same recipe in each, and so is computed once.
+A run that several grids need has the same recipe in each, and so is computed once.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PENALTY_ALPHAS = (0.5, 1.0, 3.0)
 DETECTOR_NAMES = {"yolov5s": "YOLOv5s", "yolov5x": "YOLOv5x", DETR: "DETR"}
 BENCHMARK_NAMES = {VOC: "VOC", COCO: "COCO"}
 NOISY_BOXES = "noisy-boxes"
-#: What is said of a run whose objectness learns the powered and penalised IoU.
+#: The label of runs whose objectness learns the powered and penalised IoU.
 SIMILARITY = "objectness as the loss"
 TABLE_1 = {VOC: TABLE_1_VOC, COCO: TABLE_1_COCO}
 
@@ -50,11 +50,11 @@ Published = Callable[[LossSpec], Mapping[str, float]]
 
 
 def paper_grids(scale: Scale, seeds: Sequence[int] = (0,)) -> dict[str, Grid]:
-    """All grids by name, each run with the same seeds.
+    """All grids by name, all with the same seeds.
 
     Args:
-        scale: How large: :func:`paper_scale` or :func:`quick_scale`.
-        seeds: Those of every row.
+        scale: :func:`paper_scale` or :func:`quick_scale`.
+        seeds: The seeds of every row.
 
     Example:
         >>> from pathlib import Path
@@ -73,7 +73,7 @@ def paper_grids(scale: Scale, seeds: Sequence[int] = (0,)) -> dict[str, Grid]:
 def plain_and_powered(
     names: Iterable[str], recipe: Recipe, published: Published, where: str = ""
 ) -> list[Row]:
-    """A row for each loss as it was first published, and one for its α version against it."""
+    """A row for each loss as first published, and one for its α version against it."""
     rows = []
     for name in names:
         losses = LossSpec.parse(name), LossSpec.parse(f"{name}:{POWER}")
@@ -104,7 +104,7 @@ def table1(
 
 
 def table2(scale: Scale) -> Grid:
-    """Faster R-CNN under twelve losses, of which eleven can be run here."""
+    """Faster R-CNN under eleven of the paper's twelve losses."""
     benchmark = COCO if COCO in scale.benchmarks else VOC
     detector = FASTER_RCNN if FASTER_RCNN in scale.detectors else "yolov5s"
     recipe = scale.recipe(detector, benchmark)
@@ -114,15 +114,15 @@ def table2(scale: Scale) -> Grid:
         deltas = replace(recipe, loss=LossSpec("l1"), box_gain=1.0)
         rows.append(Row("ℓ₁", deltas, published=published(LossSpec("l1"))))
     for loss in map(LossSpec.parse, ("biou", "eiou+focal")):
-        own = replace(recipe, loss=loss)
-        rows.append(Row(loss.display_name, own, published=published(loss)))
+        row = Row(loss.display_name, replace(recipe, loss=loss), published=published(loss))
+        rows.append(row)
     rows += plain_and_powered(("iou", "giou", "diou", "ciou"), recipe, published)
     title = "The losses of Faster R-CNN"
     return Grid("table2", title, tuple(rows), place="Table 2", differs=_table2_differs(recipe))
 
 
 def table3(scale: Scale) -> Grid:
-    """The losses of Table 1 where boxes are noisy."""
+    """The losses of Table 1 with noisy boxes."""
     rows: list[Row] = []
     for rate in NOISE:
         recipe = replace(scale.recipe(), noise=rate)
@@ -177,11 +177,11 @@ def small(scale: Scale) -> Grid:
 
 
 def distribution(scale: Scale) -> Grid:
-    """How well detections lie on their objects."""
-    title = "How well the boxes that are found lie on their objects"
+    """How well detections fit their objects."""
+    title = "How well detections fit their objects"
     meant = (
         "found .50: the share of the objects that are found with an IoU of at least .50, by the "
-        f"surest detection of each, if its score is at least {SURE:g}."
+        f"best-scoring detection of each, if its score is at least {SURE:g}."
     )
     return Grid(
         "distribution",
@@ -201,19 +201,19 @@ def curves(scale: Scale) -> Grid:
 
 def examples(scale: Scale) -> Grid:
     """Images where two losses differ: objects found and missed, and failures."""
-    grid = table1(scale, ("yolov5s",), "examples", "Images where the losses find different things")
+    grid = table1(scale, ("yolov5s",), "examples", "Images where the losses find different objects")
     rows = tuple(row for row in grid.rows if row.recipe.loss.kind == "iou")
     place = "figures of examples and of failures"
     return replace(grid, rows=rows, place=place, pictures=True)
 
 
 def noisy_boxes(_: Scale) -> Grid:
-    """Pictures of noisy boxes, for which nothing is trained."""
+    """Pictures of noisy boxes, without any training."""
     return Grid(NOISY_BOXES, "Boxes with noise, drawn", (), place="figure of noisy boxes")
 
 
 def gains(scale: Scale) -> Grid:
-    """α beside a larger box gain, which it also acts as."""
+    """α beside a larger box gain, since a power also scales the gradient."""
     rows = _gain_rows(replace(scale.recipe(), loss=LossSpec("iou")), GAINS)
     return Grid("gains", "α against a larger box gain", rows)
 
@@ -230,14 +230,14 @@ def gains_elsewhere(scale: Scale) -> Grid:
 
 
 def objectness(scale: Scale) -> Grid:
-    """What the objectness of YOLOv5 learns: the plain IoU, or the powered and penalised one."""
+    """The target of YOLOv5's objectness: the plain IoU, or the powered and penalised one."""
     rows = []
     for kind, power in product(("iou", "diou"), (1.0, POWER)):
         loss = LossSpec(kind, power)
         recipe = replace(scale.recipe(), loss=loss)
         plain = loss.display_name
         rows.append(Row(plain, recipe, published=_row(TABLE_1_VOC["yolov5s"], loss)))
-        if (kind, power) != ("iou", 1.0):  # where the two are the same
+        if (kind, power) != ("iou", 1.0):  # for which both targets are the same
             learnt = replace(recipe, objectness="similarity")
             rows.append(Row(f"{plain}, {SIMILARITY}", learnt, plain))
     return Grid("objectness", "What objectness learns", tuple(rows))
@@ -253,7 +253,7 @@ def family(scale: Scale) -> Grid:
 
 
 def length(scale: Scale) -> Grid:
-    """How the gap between α = 1 and α = 3 grows with the length of training."""
+    """The gap between α = 1 and α = 3 by the length of training."""
     rows: list[Row] = []
     for epochs in scale.lengths:
         recipe = scale.recipe()
@@ -279,29 +279,29 @@ def _row(
     loss: LossSpec,
     columns: tuple[str, ...] | None = None,
 ) -> dict[str, float]:
-    """What a table prints for a loss; nothing where it has no such row."""
+    """The published scores of a loss; empty if the table has no such row."""
     row = rows.get(loss_key(loss))
     return as_fractions(row) if columns is None else as_fractions(row, columns)
 
 
 def _gain_rows(plain: Recipe, gains: Sequence[float]) -> tuple[Row, ...]:
-    """A loss and its α version at several times the box gain, against the loss at the usual one."""
+    """A loss and its α version at several box gains, against the loss at the usual gain."""
     powered = replace(plain, loss=replace(plain.loss, alpha=POWER))
     baseline = row_at_gain(plain, 1.0).label
-    return tuple(row_at_gain(own, gain, baseline) for own in (plain, powered) for gain in gains)
+    return tuple(row_at_gain(one, gain, baseline) for one in (plain, powered) for gain in gains)
 
 
 def row_at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Row:
-    """A row at so many times the box gain."""
+    """A row at a multiple of the usual box gain."""
     noise = f", η={recipe.noise:g}" if recipe.noise else ""
-    own = replace(recipe, box_gain=gain * recipe.box_gain)
-    label = f"{recipe.loss_name}{noise}, gain {gain_name(own)}"
+    scaled = replace(recipe, box_gain=gain * recipe.box_gain)
+    label = f"{recipe.loss_name}{noise}, gain {gain_name(scaled)}"
     if recipe.objectness == "similarity":
         label += f", {SIMILARITY}"
     is_published = gain == 1 and is_constant(recipe) and not noise
     return Row(
         label,
-        own,
+        scaled,
         baseline if label != baseline else None,
         _row(TABLE_1_VOC["yolov5s"], recipe.loss) if is_published else {},
     )
@@ -314,7 +314,7 @@ def _on_voc(scale: Scale) -> tuple[Row, ...]:
 
 
 def _matching(rows: Iterable[Row]) -> tuple[str, ...]:
-    """What to say of DETR, if it is among them."""
+    """A remark about DETR, if it is among the rows."""
     if not any(row.recipe.detector == DETR for row in rows):
         return ()
     return ("DETR matches objects and queries by GIoU, whatever the loss.",)

@@ -1,10 +1,10 @@
-"""The paper's own numbers, to stand beside ours.
+"""The paper's own numbers, to be printed beside ours.
 
-All of its tables, in percent as printed. Three things in the print do not agree with one another,
-beyond rounding: relative improvements at mAP75:95 come from numbers with more digits (α-IoU under
+All of its tables, in percent as printed. Beyond rounding, the print contradicts itself in three
+places: relative improvements at mAP75:95 come from numbers with more digits (α-IoU under
 noise of .3: 20.99 %, where the printed 3.54 and 4.29 give 21.19 %); the mAP75:95 of α-GIoU and
 α-DIoU in Table 2 are .02 off the mean of their parts; and YOLOv5s with α-DIoU on VOC scores 53.76
-in Table 1, 53.70 in the table of α₂. No row has more than one run behind it that the paper tells.
+in Table 1, 53.70 in the table of α₂. The paper does not mention more than one run for any row.
 """
 
 from __future__ import annotations
@@ -142,14 +142,9 @@ SMALL_SETS: dict[float, dict[str, Numbers]] = {
 }
 # fmt: on
 
-#: What α = 10 loses against α = 3, "on average", by rate of noise (YOLOv5s, VOC; in the text).
-ALPHA_10_DROP = {0.0: 5.61, 0.1: 10.92, 0.2: 23.88, 0.3: 31.82}
-#: How many more boxes of at least this IoU the α versions find (YOLOv5s, VOC; in the text).
-MORE_POSITIVES = {0.5: 1.0, 0.9: 11.0}
-
 
 def loss_key(loss: LossSpec) -> str:
-    """How the tables here name a loss.
+    """The key of a loss in these tables.
 
     Examples:
         >>> loss_key(LossSpec("iou")), loss_key(LossSpec("giou", 3.0, 0.5))
@@ -165,7 +160,7 @@ def loss_key(loss: LossSpec) -> str:
 
 
 def as_fractions(row: Numbers | None, columns: tuple[str, ...] = PAPER_COLUMNS) -> dict[str, float]:
-    """A row by score, as fractions of one; without what is not printed.
+    """The printed scores of a row as fractions of one.
 
     Examples:
         >>> as_fractions((78.81, None), ("ap50", "ap75"))
@@ -178,7 +173,7 @@ def as_fractions(row: Numbers | None, columns: tuple[str, ...] = PAPER_COLUMNS) 
 
 
 def published_scores(detector: str, loss: str) -> dict[str, float] | None:
-    """What the paper reports on PASCAL VOC, as fractions; ``None`` where it reports nothing.
+    """The scores on PASCAL VOC that the paper reports, as fractions; None if it has none.
 
     Examples:
         >>> published_scores("yolov5s", "iou:3")["ap95"]

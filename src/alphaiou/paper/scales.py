@@ -1,4 +1,4 @@
-"""How large the paper's experiments are run: as printed, or small enough to be run often."""
+"""The scale of the paper's experiments: as printed, or small enough to be run often."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from alphaiou.training.recipes import (
 )
 from alphaiou.training.setup import resolve_splits
 
-#: Epochs of every quick table of YOLOv5 on photographs; ``length`` shows what others would give.
+#: Epochs of every quick table of YOLOv5 on photographs; the grid ``length`` has other lengths.
 BUDGET = 60
 VOC, COCO = "voc", "coco"
-#: What PASCAL VOC and MS COCO are called in recipes, wherever they lie.
+#: The names of PASCAL VOC and MS COCO in recipes, whatever their paths.
 VOC_DATA = DataRecipe(VOC, train="trainval", test="2007-test")
 COCO_DATA = DataRecipe(COCO, train="train2017", test="val2017")
 VOC320_DATA = DataRecipe("voc320", train="train", test="test")
@@ -45,20 +45,20 @@ OBJECTNESS = (
 
 @dataclass(frozen=True)
 class Scale:
-    """What every grid is made of.
+    """The detectors, data sets and settings that all grids are made of.
 
     Attributes:
-        name: What to call it.
-        detectors: A recipe for each detector of the paper that is within reach.
-        benchmarks: The data sets that stand for the paper's, by its names for them.
+        name: Its name.
+        detectors: A recipe for each detector of the paper that this scale includes.
+        benchmarks: The data sets that stand for the paper's, by the paper's names.
         lengths: The epochs of the grid ``length``.
         table1: The detectors of Table 1; the others have grids of their own.
         swept_kinds: The losses whose α is swept.
-        swept_noise: The rates of noise at which it is.
-        differs: What is not as in the paper, in sentences.
-        pictures: Whether Table 1 shows what its detectors find, which takes as long as scoring.
-        places: Where the data sets lie, by their names in recipes; not those that are drawn, nor
-            those that are not here.
+        swept_noise: The rates of noise of the sweep.
+        differs: The differences from the paper, in sentences.
+        pictures: Whether Table 1 shows detections, which takes as long as scoring.
+        places: The paths of the data sets by their names in recipes, without drawn sets and sets
+            that are not available.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Scale:
         return replace(self.detectors[detector], data=self.benchmarks[benchmark])
 
     def place(self, name: str) -> Path | None:
-        """Where a data set lies, or the word for a drawn one; None if it is not here."""
+        """The path of a data set, or the word for a drawn one; None if it is not available."""
         drawn = SHAPES_WORD.fullmatch(name)
         return Path(name) if drawn else self.places.get(name)
 
@@ -110,7 +110,7 @@ def paper_scale(voc: Path | None = None, coco: Path | None = None) -> Scale:
 
 
 def budgets(lengths: Iterable[int]) -> list[int]:
-    """The epochs of some runs, each once: the usual budget, then those of the most runs.
+    """The distinct epochs of some runs: the usual budget first, then by the number of runs.
 
     Examples:
         >>> budgets([100, 30, 30, 60]), budgets([100, 30, 30])
@@ -124,11 +124,11 @@ def quick_scale(data: Path | None = None, epochs: int = BUDGET) -> Scale:
     """Half the size and a fifth of the epochs on photographs, or minutes on drawn shapes.
 
     Args:
-        data: voc320, or a data set of one's own; drawn shapes if there is none.
+        data: voc320, or any other data set; drawn shapes by default.
         epochs: The budget of every run of YOLOv5 on photographs.
 
     Raises:
-        DataError: The data are not there, or have no split to score on.
+        DataError: The data set does not exist, or has no split to score on.
 
     Example:
         >>> quick_scale().recipe().data.path, quick_scale(Path("voc320")).recipe().epochs
@@ -155,7 +155,7 @@ def quick_scale(data: Path | None = None, epochs: int = BUDGET) -> Scale:
 
 
 def _drawn_scale() -> Scale:
-    """The training of ``alphaiou compare``, of which a processor does one in a minute or two."""
+    """The training of ``alphaiou compare``, which takes a CPU a minute or two."""
     (recipe,) = compare_recipes([LossSpec("iou")], CompareSettings())
     recipe = replace(recipe, precision="fp32")
     return Scale(
@@ -173,9 +173,9 @@ def _drawn_scale() -> Scale:
 
 
 def _splits(data: Path) -> DataRecipe:
-    """The splits of a data set, which is called by the last part of its path in recipes."""
+    """The splits of a data set, whose name in recipes is the last part of its path."""
     if data.name == VOC320_DATA.path:
-        return VOC320_DATA  # known: its tables are made where it is not
+        return VOC320_DATA  # known, so that tables can be made without the images
     if SHAPES_WORD.fullmatch(str(data)):
         raise DataError(f"{data}: drawn shapes are what --quick takes without data")
     splits = resolve_splits(DataRecipe(str(data), train=AUTO, val=AUTO, test=AUTO))

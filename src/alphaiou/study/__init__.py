@@ -1,1 +1,1 @@
-"""Studies: a grid of runs, their records, statistics, tables, figures, one HTML report."""
+"""Studies: a grid of runs, their records, statistics, tables, figures and one report."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import chdir, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,18 +14,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from alphaiou._files import write_file
 from alphaiou._shapes import Float, Int64
-from alphaiou.boxes import pairwise_iou
 from alphaiou.data.dataset import DetectionDataset, Target
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.pipeline.cache import ImageCache, build_cache
 from alphaiou.detectors import Detections, fold_batch_norm
 from alphaiou.inference.evaluation import detect, ground_truth, readable
 from alphaiou.inference.weights import WEIGHTS, TrainedDetector, load_weights
+from alphaiou.losses.similarity import pairwise_iou
 from alphaiou.metrics import DetectionScores, detection_ious
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.metrics.rules import RuleName
-from alphaiou.study.records import DATA_LINKS
+from alphaiou.study.records import DATA_LINKS, RowRuns, RunRecord, run_folder
 from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.setup import run_sets
 
@@ -38,6 +39,9 @@ LONGEST_SIDE = 320  # of the pictures in the report, in pixels
 FOUND = 0.5
 
 
+# What is kept of a run
+
+
 @dataclass(frozen=True)
 class Box:
     """A box of a picture, in pixels of the original image.
@@ -45,7 +49,7 @@ class Box:
     Attributes:
         corners: x1, y1, x2, y2.
         label: The name of its class.
-        score: How sure the detector is; 1 for an object.
+        score: The confidence of the detection; 1 for an object.
         iou: The IoU with the best object of its class; 1 for an object.
     """
 
@@ -62,13 +66,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Example:
-    """A picture, what is there and what was found.
+    """A picture with its ground truth and its detections.
 
     Attributes:
         picture: A PNG file, relative to the folder of the run.
         size: Width and height of the original image.
-        objects: What is there.
-        found: What was found.
+        objects: The ground truth.
+        found: The detections.
     """
 
     picture: str
@@ -79,12 +83,12 @@ class Example:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a detector finds on the images that a run is scored on.
+    """What a detector finds on the images that its run is scored on.
 
     Attributes:
-        split: Which images these are.
-        images: How many.
-        objects: How many objects they have.
+        split: The split of these images.
+        images: The number of images.
+        objects: The number of objects in them.
         least_score: Detections of a lower score are left out of everything here.
         ious: The IoU of each object that was found with its best detection by score, descending.
         examples: Some of the images.
@@ -99,25 +103,25 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What a detector finds on the images that its run is scored on.
+class PicturedRun:
+    """A finished run whose findings are kept.
 
     Attributes:
-        rule: How the run is scored.
-        index: The images that can be read.
-        found: The detections of each, of a score of at least ``SURE``.
+        record: Its record.
+        findings: Its findings.
+        folder: The folder of its files.
     """
 
-    rule: RuleName
-    index: DetectionIndex
-    found: list[Detections]
+    record: RunRecord
+    findings: Findings
+    folder: Path
 
 
 def findings_of(folder: Path, device: str = "cpu") -> Findings:
-    """The findings of the detector of a finished run: from its folder, or computed and kept there.
+    """The findings of a finished run: read from its folder, or computed and written there.
 
     Args:
-        folder: That of the run.
+        folder: The run's folder.
         device: Where to compute them, ``cpu`` or ``cuda``.
 
     Raises:
@@ -126,15 +130,76 @@ def findings_of(folder: Path, device: str = "cpu") -> Findings:
     """
     path = folder / FINDINGS
     if not path.exists():
-        keep_json(asdict(_find(look(folder, device), folder)), path)
-    return _read(path)
+        _write_json(asdict(_findings(run_detections(folder, device), folder)), path)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    examples = [_example_from(one) for one in values.pop("examples")]
+    return Findings(**values, examples=examples)
 
 
-def look(folder: Path, device: str = "cpu") -> Looked:
+def runs_with_pictures(
+    rows: Mapping[str, RowRuns], paths: Mapping[str, Path]
+) -> dict[str, list[PicturedRun]]:
+    """The runs of every row whose findings are kept; nothing is computed.
+
+    Args:
+        rows: The runs of each row by its label.
+        paths: The paths of the records, as ``record_paths`` gives them.
+    """
+    pictured: dict[str, list[PicturedRun]] = {}
+    for label, row in rows.items():
+        for _, record in sorted(row.runs.items()):
+            folder = run_folder(paths[record["name"]])
+            if (folder / FINDINGS).is_file():
+                run = PicturedRun(record, findings_of(folder), folder)
+                pictured.setdefault(label, []).append(run)
+    return pictured
+
+
+def on_same_images(pictured: Mapping[str, Sequence[PicturedRun]]) -> dict[str, PicturedRun]:
+    """The first run of some rows that were scored on the same images, to be shown together."""
+    firsts = {label: runs[0] for label, runs in pictured.items()}
+    if not firsts:
+        return {}
+    images = _images(next(iter(firsts.values())).findings)
+    return {label: run for label, run in firsts.items() if _images(run.findings) == images}
+
+
+def _images(findings: Findings) -> tuple[object, ...]:
+    return findings.split, *(example.picture for example in findings.examples)
+
+
+def _example_from(values: Mapping[str, Any]) -> Example:
+    boxes = {key: [Box(**box) for box in values[key]] for key in ("objects", "found")}
+    return Example(picture=values["picture"], size=tuple(values["size"]), **boxes)
+
+
+def _write_json(values: Mapping[str, Any], path: Path) -> None:
+    write_file(path, json.dumps(values, indent=1) + "\n")
+
+
+# Running a detector over the images of its run
+
+
+@dataclass(frozen=True)
+class RunDetections:
+    """The detections of a run's detector on the images that the run is scored on.
+
+    Attributes:
+        rule: The rule that the run is scored by.
+        index: The images that can be read.
+        found: The detections in each, of a score of at least ``SURE``.
+    """
+
+    rule: RuleName
+    index: DetectionIndex
+    found: list[Detections]
+
+
+def run_detections(folder: Path, device: str = "cpu") -> RunDetections:
     """Run the detector of a finished run over the images that the run was scored on.
 
     Args:
-        folder: That of the run.
+        folder: The run's folder.
         device: Where to compute, ``cpu`` or ``cuda``.
 
     Raises:
@@ -146,15 +211,27 @@ def look(folder: Path, device: str = "cpu") -> Looked:
     sets = run_sets(recipe)
     dataset = sets.test or sets.val
     if dataset is None:
-        raise ValueError("a run without val, test or hold_out has nothing to be looked at on")
+        raise ValueError("a run without val, test or hold_out has no images to detect objects on")
     cache = build_cache(dataset, recipe.image_size, device=device)
     index = readable(dataset.index, cache)
-    return Looked(recipe.rule, index, _detect_all(trained, cache, device))
+    return RunDetections(recipe.rule, index, _detect_all(trained, cache, device))
 
 
-def _find(looked: Looked, folder: Path) -> Findings:
-    index, found = looked.index, looked.found
-    scores = DetectionScores(classes=index.classes, rule=looked.rule)
+def _detect_all(trained: TrainedDetector, cache: ImageCache, device: str) -> list[Detections]:
+    detector = trained.detector.to(device)
+    detector.set_least_score(SURE)
+    folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
+    batches = torch.split(torch.arange(len(cache)), 32)
+    return [
+        {name: tensor.cpu() for name, tensor in one.items()}
+        for rows in batches
+        for one in detect(folded, cache, rows, precision="fp32")
+    ]
+
+
+def _findings(detections: RunDetections, folder: Path) -> Findings:
+    index, found = detections.index, detections.found
+    scores = DetectionScores(classes=index.classes, rule=detections.rule)
     scores.update(found, [ground_truth(index, row) for row in range(len(index))])
     ious = detection_ious(scores.data(), once=True)
     return Findings(
@@ -170,18 +247,6 @@ def _find(looked: Looked, folder: Path) -> Findings:
     )
 
 
-def _detect_all(trained: TrainedDetector, cache: ImageCache, device: str) -> list[Detections]:
-    detector = trained.detector.to(device)
-    detector.set_least_score(SURE)
-    folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
-    batches = torch.split(torch.arange(len(cache)), 32)
-    return [
-        {name: tensor.cpu() for name, tensor in one.items()}
-        for rows in batches
-        for one in detect(folded, cache, rows, precision="fp32")
-    ]
-
-
 def choose_examples(index: DetectionIndex, count: int) -> list[int]:
     """Images spread evenly over those that have objects, but not too many."""
     objects = np.diff(index.offsets)
@@ -192,7 +257,7 @@ def choose_examples(index: DetectionIndex, count: int) -> list[int]:
 
 
 def draw_example(index: DetectionIndex, row: int, found: Detections, folder: Path) -> Example:
-    """An image with what was found in it; the image is saved below the folder of the run."""
+    """An image with its detections; the image is saved below the folder of the run."""
     image, target = DetectionDataset(index)[row]
     picture = f"{EXAMPLES}/{row:06d}.png"
     _save_picture(image, folder / picture)
@@ -216,8 +281,8 @@ def _boxes(
     columns = (where["boxes"], where["labels"], scores, ious)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [
-        Box(tuple(round(side, 2) for side in own), classes[label], round(score, 4), round(iou, 4))
-        for own, label, score, iou in rows
+        Box(tuple(round(side, 2) for side in sides), classes[label], round(score, 4), round(iou, 4))
+        for sides, label, score, iou in rows
     ]
 
 
@@ -230,36 +295,44 @@ def _save_picture(image: Tensor, path: Path) -> None:
     picture.save(path, "PNG", optimize=True)
 
 
-def keep_json(values: Mapping[str, Any], path: Path) -> None:
-    """Write a file, whole or not at all."""
-    spare = path.with_name(f"{path.name}.part")
-    spare.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    spare.replace(path)
-
-
-def example_from(values: Mapping[str, Any]) -> Example:
-    """An example back from JSON."""
-    boxes = {key: [Box(**box) for box in values[key]] for key in ("objects", "found")}
-    return Example(picture=values["picture"], size=tuple(values["size"]), **boxes)
-
-
-def _read(path: Path) -> Findings:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    examples = [example_from(one) for one in values.pop("examples")]
-    return Findings(**values, examples=examples)
-
+# Images where two detectors differ
 
 #: Images of each kind.
 SHOWN = 3
-#: The kinds, and what is said of them with the names of the first and the second loss.
+#: The kinds of differences, and their titles with the names of the first and the second loss.
 KINDS = {
     "more": "{second} finds objects that {first} does not",
-    "cleaner": "{second} has fewer boxes on nothing than {first}",
+    "cleaner": "{second} has fewer boxes on the background than {first}",
     "worse": "{second} does worse than {first}",
 }
 
-#: By kind, what the first and the second detector find in some images.
+#: By kind, the detections of the first and of the second detector in some images.
 Differences = dict[str, list[tuple[Example, Example]]]
+
+
+def difference_title(kind: str, first: str, second: str) -> str:
+    """What a kind of images shows.
+
+    Examples:
+        >>> difference_title("worse", "IoU", "α-IoU")
+        'α-IoU does worse than IoU'
+    """
+    return KINDS[kind].format(first=first, second=second)
+
+
+def compared_pairs(
+    rows: Mapping[str, RowRuns], paths: Mapping[str, Path]
+) -> list[tuple[str, str, Path, Path]]:
+    """The labels of every baseline and its row, and the folders of their first shared seed."""
+    pairs = []
+    for label, row in rows.items():
+        baseline = rows.get(row.row.baseline or "")
+        seeds = sorted(row.runs.keys() & baseline.runs.keys()) if baseline else []
+        if baseline and seeds:
+            runs = (one.runs[seeds[0]]["name"] for one in (baseline, row))
+            first, second = (run_folder(paths[name]) for name in runs)
+            pairs.append((baseline.row.label, label, first, second))
+    return pairs
 
 
 def differences_path(first: Path, second: Path) -> Path:
@@ -268,22 +341,23 @@ def differences_path(first: Path, second: Path) -> Path:
 
 
 def read_differences(first: Path, second: Path) -> Differences | None:
-    """What was kept of two runs; None where nothing was."""
+    """The differences of two runs that are kept; None without any."""
     path = differences_path(first, second)
     if not path.is_file():
         return None
     kept = json.loads(path.read_text(encoding="utf-8"))
     return {
-        kind: [(example_from(a), example_from(b)) for a, b in pairs] for kind, pairs in kept.items()
+        kind: [(_example_from(a), _example_from(b)) for a, b in pairs]
+        for kind, pairs in kept.items()
     }
 
 
 def keep_differences(first: Path, second: Path) -> Path | None:
-    """Look for images where two detectors differ most, and keep them beside the second.
+    """Find the images where two detectors differ most, and keep them beside the second.
 
     Args:
         first: The folder of a finished run.
-        second: That of another one on the same images.
+        second: The folder of another one on the same images.
 
     Returns:
         The file; None where one of them has no weights.
@@ -300,17 +374,19 @@ def keep_differences(first: Path, second: Path) -> Path | None:
         return None
     links = second.parent / DATA_LINKS
     with chdir(links) if links.is_dir() else nullcontext():  # where recipes' names lead to data
-        keep_json(compare_looks(look(first), look(second), second), path)
+        detections = run_detections(first), run_detections(second)
+        _write_json(compare_detections(*detections, second), path)
     return path
 
 
-def compare_looks(
-    first: Looked, second: Looked, folder: Path
+def compare_detections(
+    first: RunDetections, second: RunDetections, folder: Path
 ) -> dict[str, list[list[dict[str, Any]]]]:
     """The images where two detectors differ most, by kind, as JSON; pictures go to a folder."""
     if len(first.index) != len(second.index):
         raise ValueError("two runs can be compared on the same images only")
-    chosen = choose_differing(tallies(first), tallies(second), _suitable(second.index))
+    suitable = np.flatnonzero(np.diff(second.index.offsets) <= MOST_OBJECTS)
+    chosen = choose_differing(tallies(first), tallies(second), suitable)
     return {
         kind: [
             [
@@ -323,38 +399,14 @@ def compare_looks(
     }
 
 
-def tallies(looked: Looked) -> Int64[np.ndarray, "images 2"]:
-    """How many objects were found in each image, and how many boxes lie on nothing."""
-    counts = [tally(found, looked.index, row) for row, found in enumerate(looked.found)]
-    return np.array(counts, dtype=np.int64).reshape(-1, 2)
-
-
-def tally(found: Detections, index: DetectionIndex, row: int) -> tuple[int, int]:
-    """The objects found in an image and the boxes on nothing, the surest detections first.
-
-    What lies on a crowd or on a difficult object counts neither way.
-    """
-    rows = index.rows(row)
-    labels = torch.as_tensor(index.labels[rows])
-    ignored = index.crowd[rows] | index.difficult[rows]
-    overlap = pairwise_iou(found["boxes"].double(), torch.as_tensor(index.boxes[rows]).double())
-    overlap = overlap * (found["labels"][:, None] == labels)
-    taken = np.zeros(len(labels), dtype=bool)
-    for detection in found["scores"].argsort(descending=True).tolist():
-        free = np.where(taken, 0.0, overlap[detection].numpy())
-        if free.size and free.max() >= FOUND:
-            taken[free.argmax()] = True
-    return int((taken & ~ignored).sum()), len(found["scores"]) - int(taken.sum())
-
-
 def choose_differing(
     first: Int64[np.ndarray, "images 2"],
     second: Int64[np.ndarray, "images 2"],
     suitable: Int64[np.ndarray, " some"],
 ) -> dict[str, list[int]]:
-    """Images of each kind, those that differ most first; none is of two kinds.
+    """Images of each kind, those that differ most first; no image is of two kinds.
 
-    Objects that cost more boxes on nothing are no gain, and no loss either.
+    Objects that cost more boxes on the background count neither as a gain nor as a loss.
     """
     more, false = (second - first)[suitable].T
     of_kind = {
@@ -369,16 +421,26 @@ def choose_differing(
     return chosen
 
 
-def said_of(kind: str, names: Mapping[str, str]) -> str:
-    """What a kind of images shows.
+def tallies(detections: RunDetections) -> Int64[np.ndarray, "images 2"]:
+    """The objects found in each image, and the boxes on the background."""
+    index, found = detections.index, detections.found
+    counts = [tally(one, index, row) for row, one in enumerate(found)]
+    return np.array(counts, dtype=np.int64).reshape(-1, 2)
 
-    Examples:
-        >>> said_of("worse", {"first": "IoU", "second": "α-IoU"})
-        'α-IoU does worse than IoU'
+
+def tally(found: Detections, index: DetectionIndex, row: int) -> tuple[int, int]:
+    """The objects found in an image and the boxes on the background, best detections first.
+
+    A box on a crowd or on a difficult object counts neither way.
     """
-    return KINDS[kind].format(**names)
-
-
-def _suitable(index: DetectionIndex) -> Int64[np.ndarray, " some"]:
-    """Images that are not too full to look at."""
-    return np.flatnonzero(np.diff(index.offsets) <= MOST_OBJECTS)
+    rows = index.rows(row)
+    labels = torch.as_tensor(index.labels[rows])
+    ignored = index.crowd[rows] | index.difficult[rows]
+    overlap = pairwise_iou(found["boxes"].double(), torch.as_tensor(index.boxes[rows]).double())
+    overlap = overlap * (found["labels"][:, None] == labels)
+    taken = np.zeros(len(labels), dtype=bool)
+    for detection in found["scores"].argsort(descending=True).tolist():
+        free = np.where(taken, 0.0, overlap[detection].numpy())
+        if free.size and free.max() >= FOUND:
+            taken[free.argmax()] = True
+    return int((taken & ~ignored).sum()), len(found["scores"]) - int(taken.sum())

@@ -1,4 +1,4 @@
-"""Grids of runs: the rows of a table, each a recipe that is run with every seed."""
+"""Grids of runs: each row of a table is a recipe that is run with every seed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Row:
 
     Attributes:
         label: The row's name, unique in its grid.
-        recipe: The run; its seed is replaced by each of the grid's.
+        recipe: The run; its seed is replaced by each seed of the grid.
         baseline: The label of its baseline, if it has one.
-        published: What the paper prints for it, by score, as fractions of one.
+        published: The scores that the paper prints for it, as fractions of one.
     """
 
     label: str
@@ -27,18 +27,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table or figure of the paper, or a control beside it.
+    """A table or figure: of the paper, a control beside it, or a comparison of losses.
 
     Attributes:
-        name: How the command line calls it.
-        title: What it shows, in a line.
+        name: Its name on the command line and in file names.
+        title: What it shows, in one line.
         rows: Its rows.
         seeds: Every row is run once with each.
         differs: How it differs from the paper, in sentences; printed with every result.
         place: Where it is in the paper; empty if it is not.
-        pictures: Whether it needs what the detectors find, and not their scores alone.
+        pictures: Whether the detections of its runs are kept, and not their scores alone.
+        columns: The scores of its table; by default the paper's main ones and all published ones.
         found_shares: The shares of found objects that it compares in place of average precision.
-        beside: Rows of another grid that its pictures show too, if they were run.
+        beside: Rows of another grid that its figures include, if they were run.
+        least_baseline: No change is printed against a baseline score below this.
     """
 
     name: str
@@ -48,8 +50,10 @@ class Grid:
     differs: tuple[str, ...] = ()
     place: str = ""
     pictures: bool = False
+    columns: tuple[str, ...] = ()
     found_shares: tuple[str, ...] = ()
     beside: tuple[Row, ...] = ()
+    least_baseline: float = 0.0
 
     def recipes(self) -> Iterator[tuple[Row, Recipe]]:
         """Every run; all rows of one seed come before the next seed."""

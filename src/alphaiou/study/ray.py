@@ -1,8 +1,8 @@
 """Runs on the machines of a Ray cluster.
 
-A run is a task that Ray begins again where its machine is lost. On the machine it has a folder of
-its own, so that a task that comes back there goes on from the last checkpoint; what it leaves is
-brought to this machine.
+A run is a task, which Ray starts again if its machine is lost. Runs have a folder on the machine
+that computes them, so that a task that returns to it goes on from the last checkpoint. The files
+of a finished run are copied to this machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from alphaiou._files import write_file
 from alphaiou.errors import AlphaIoUError
 from alphaiou.inference.weights import WEIGHTS
 from alphaiou.study.detections import EXAMPLES, FINDINGS
-from alphaiou.study.pool import Ended, Job, do_job, sendable, telling
+from alphaiou.study.pool import Ended, Job, do_job, picklable, sent_events
 from alphaiou.training.loop import Execution, Report, TrainingFailedError
 from alphaiou.training.recipe import recipe_hash
 from alphaiou.training.record import RECORD
@@ -30,20 +30,20 @@ from alphaiou.training.record import RECORD
 if TYPE_CHECKING:
     from ray import ObjectRef
 
-#: Machines that may be lost under a run before it counts as failed.
+#: The number of machines that a run may lose before it counts as failed.
 RETRIES = 3
-#: How often is asked what the runs do, in seconds.
+#: Seconds between two requests for events.
 POLL_SECONDS = 0.5
-#: How long the end of a run, and of the last, waits for a board that does not answer.
+#: Seconds that the end of a run, and of all runs, waits for a board that does not answer.
 PATIENCE_SECONDS = 30.0
-#: The number of a run, what happened, and the facts of it.
-News = tuple[int, str, tuple[Any, ...]]
+#: The number of a run, the kind of the event, and its facts.
+Event = tuple[int, str, tuple[Any, ...]]
 #: The files of a run by their names in its folder.
 Files = dict[str, bytes]
 
 
 class RayError(AlphaIoUError):
-    """Ray is not there, or its cluster cannot be reached."""
+    """Ray is not installed, or its cluster cannot be reached."""
 
 
 @dataclass
@@ -53,10 +53,10 @@ class RayPool:
     Attributes:
         jobs: The runs.
         address: The cluster: HOST:PORT, ray://HOST:PORT, or auto for the one of this machine.
-        data: Where the data sets are on every machine of it, by their names in recipes.
+        data: The paths of the data sets on every machine of it, by their names in recipes.
         execution: How each run is computed.
-        report: Who is told what the run of a number does, in this process.
-        at_once: Runs at a time on a GPU.
+        report: Gives the listener to the events of a run, by its number, in this process.
+        at_once: Runs at a time per GPU.
     """
 
     jobs: Sequence[Job]
@@ -70,14 +70,14 @@ class RayPool:
         """Compute all runs.
 
         Yields:
-            The number of a run that has ended, and why if it failed.
+            The number of a run that has ended, and why it failed if it did.
 
         Raises:
-            RayError: Ray is not installed, or there is no such cluster.
+            RayError: Ray is not installed, or no cluster answers.
         """
         ray = _connect(self.address)
         try:
-            board, heard = _board(), list[str]()
+            board, handled = _board(), list[str]()
             task = ray.remote(**self._needs(ray.cluster_resources()))(_train)
             listeners = [self.report(number) for number in range(len(self.jobs))]
             pending: dict[ObjectRef[Any], int] = {
@@ -86,10 +86,10 @@ class RayPool:
             }
             while pending:
                 ready, _ = ray.wait(list(pending), timeout=POLL_SECONDS)
-                # What is not heard now is heard next time, if there is one.
+                # Events that do not arrive now arrive next time, if there is one.
                 is_last = len(ready) == len(pending)
                 seconds = PATIENCE_SECONDS if is_last else POLL_SECONDS
-                for number, kind, facts in _news(board, heard, seconds):
+                for number, kind, facts in _events(board, handled, seconds):
                     getattr(listeners[number], kind)(*facts)
                 for reference in ready:
                     number = pending.pop(reference)
@@ -97,15 +97,15 @@ class RayPool:
         finally:
             ray.shutdown()
 
-    def _needs(self, there: Mapping[str, float]) -> dict[str, Any]:
-        """What a run takes of a machine."""
+    def _needs(self, resources: Mapping[str, float]) -> dict[str, Any]:
+        """The resources that a run takes."""
         device = self.execution.device
-        on_gpu = device == "cuda" or (device == "auto" and there.get("GPU", 0) > 0)
+        on_gpu = device == "cuda" or (device == "auto" and resources.get("GPU", 0) > 0)
         share = 1 / self.at_once if on_gpu else 0
         return {"num_cpus": 1, "num_gpus": share, "max_retries": RETRIES}
 
     def _fetch(self, number: int, reference: ObjectRef[Any]) -> Exception | None:
-        """Write what a run left; or why it left nothing."""
+        """Write the files of a run; if it failed, return why."""
         import ray
         from ray.exceptions import RayError as Lost
 
@@ -127,58 +127,58 @@ class RayPool:
 
 
 def _board_class() -> type[Any]:
-    """The class of boards, which Ray sends as it is: to import it would be to load torch."""
+    """The class of boards. Ray sends it by value: importing it there would load torch."""
 
     class Board:
-        """Where runs write what they do, for who asks.
+        """Keeps the events of runs until they are taken.
 
-        A call is made again where its answer is lost. So news have names, by which they are there
-        once, and are wiped only when whoever asks has them.
+        Ray repeats a call whose answer is lost. So events have names, by which each is kept once,
+        and are deleted only after they have been received.
         """
 
         def __init__(self) -> None:
-            self.news: dict[str, News] = {}
+            self.events: dict[str, Event] = {}
 
-        def tell(self, name: str, news: News) -> None:
-            """Write."""
-            self.news[name] = news
+        def add(self, name: str, event: Event) -> None:
+            """Keep an event."""
+            self.events[name] = event
 
-        def take(self, heard: Iterable[str]) -> dict[str, News]:
-            """Wipe what was heard, and read the rest."""
-            for name in heard:
-                self.news.pop(name, None)
-            return dict(self.news)
+        def take(self, handled: Iterable[str]) -> dict[str, Event]:
+            """Delete the events that were handled, and return the others."""
+            for name in handled:
+                self.events.pop(name, None)
+            return dict(self.events)
 
     return Board
 
 
 def _board() -> Any:  # noqa: ANN401 - an actor
-    """A board that lasts.
+    """A board that outlives lost machines.
 
-    It is on the machine of this process, or with ``ray://`` on the one that answers it: another
-    machine that is lost takes no news with it. Should its process end, it is begun again, and what
-    it is told meanwhile waits for it.
+    It runs on the machine of this process, or with ``ray://`` on the one that answers, so that no
+    other machine that is lost takes events with it. If its process ends, Ray starts it again, and
+    events wait for it meanwhile.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    # One byte: Ray puts what needs nothing of a machine on any, whatever it is told.
+    # One byte: an actor without any resource is put on any machine, whatever the strategy says.
     place: dict[str, Any] = {"num_cpus": 0, "memory": 1, "scheduling_strategy": here}
     return ray.remote(max_restarts=-1, max_task_retries=-1, **place)(_board_class()).remote()
 
 
-def _news(board: Any, heard: list[str], seconds: float) -> list[News]:  # noqa: ANN401
-    """What is on the board but for what was heard; nothing if it does not answer in time."""
+def _events(board: Any, handled: list[str], seconds: float) -> list[Event]:  # noqa: ANN401
+    """The new events on the board; none if it does not answer in time."""
     import ray
     from ray.exceptions import RayError as Lost
 
     try:
-        news: dict[str, News] = ray.get(board.take.remote(heard), timeout=seconds)
+        events: dict[str, Event] = ray.get(board.take.remote(handled), timeout=seconds)
     except Lost:
         return []
-    heard[:] = news
-    return list(news.values())
+    handled[:] = events
+    return list(events.values())
 
 
 def _train(
@@ -188,30 +188,30 @@ def _train(
     execution: Execution,
     board: Any,  # noqa: ANN401
 ) -> Files | Exception:
-    """One run on a machine of the cluster: the files that it leaves, or why it failed."""
+    """One run on a machine of the cluster: its files, or why it failed."""
     from alphaiou.study.runner import link_data
 
-    under_way: set[Future[None]] = set()
+    pending: set[Future[None]] = set()
 
-    def tell(kind: str, facts: tuple[Any, ...]) -> None:
-        future = board.tell.remote(uuid.uuid4().hex, (number, kind, facts)).future()
-        under_way.add(future)
-        future.add_done_callback(under_way.discard)
+    def send(kind: str, facts: tuple[Any, ...]) -> None:
+        future = board.add.remote(uuid.uuid4().hex, (number, kind, facts)).future()
+        pending.add(future)
+        future.add_done_callback(pending.discard)
 
     try:
         home = _home()
         job = replace(job, folder=home, data=link_data(data, home))
-        do_job(job, execution, telling(tell))
+        do_job(job, execution, sent_events(send))
         return _files(home / recipe_hash(job.recipe))
     except Exception as error:  # a failed run is an answer, not a lost machine
         error.add_note(traceback.format_exc())
-        return sendable(error)
-    finally:  # who sees that the run has ended finds the last of its news on the board
-        wait(list(under_way), PATIENCE_SECONDS)
+        return picklable(error)
+    finally:  # so that all events are on the board when the run has ended
+        wait(list(pending), PATIENCE_SECONDS)
 
 
 def _home() -> Path:
-    """Where runs are kept on this machine; its own if several of the cluster are one."""
+    """The folder of runs on this machine, one per node if several nodes share the machine."""
     import ray
 
     node: str = ray.get_runtime_context().get_node_id()

@@ -1,16 +1,15 @@
-"""Whether a difference between two losses is more than the luck of their seeds.
+"""Whether a difference between two losses is more than the variation between seeds.
 
-Runs are paired: with the same seed two losses start from the same weights and see the same images
-in the same order, so that what is compared is the difference within each seed.
+Runs are paired: with the same seed, two losses start from the same weights and see the same images
+in the same order, so that the differences within each seed are compared.
 
-**What a bootstrap of three seeds can say.** Three differences have 27 resamples, and the lowest
+**The limits of a bootstrap of three seeds.** Three differences have 27 resamples, and the lowest
 difference taken three times is 1 in 27 of them, more than 2.5 %: the percentile interval *is* the
 range of the three differences. A symmetric truth lies outside it whenever all three fall on the
 same side of it, once in four times. So with three seeds the bootstrap's "95 %" covers about 75 %,
-with two 50 %; it says where the seeds fell, hardly more. Student's interval of the differences
-covers 95 % at every number of seeds if they are normal, and pays for it in width: with three seeds
-it is 4.3 standard errors to either side. Both are computed, both are in the exports, and a
-comparison counts as decided only where *neither* holds zero.
+with two 50 %. Student's interval of the differences covers 95 % at every number of seeds if they
+are normal, at the price of its width: with three seeds it is 4.3 standard errors to either side.
+Both are computed and exported, and a change counts as significant only if *neither* includes zero.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import numpy as np
 from alphaiou._shapes import Float64, Int64
 from alphaiou.metrics.comparison import relative_improvement
 
-#: Up to this many, all resamples are taken; else that many of them, drawn with a fixed seed.
+#: Up to this number all resamples are taken; otherwise this many, drawn with a fixed seed.
 MOST_RESAMPLES = 50_000
 TAIL = 0.025
 NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -33,13 +32,13 @@ NUMBER_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "ei
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a number probably lies."""
+    """An interval of confidence."""
 
     low: float
     high: float
 
     def holds_zero(self) -> bool:
-        """Whether it may be nothing at all."""
+        """Whether it includes zero."""
         return self.low <= 0.0 <= self.high
 
 
@@ -48,11 +47,11 @@ class PairedChange:
     """A score against its baseline, over the seeds that both have.
 
     Attributes:
-        seeds: How many these are.
+        seeds: The number of these seeds.
         baseline: The mean of the baseline.
         score: The mean of the score.
-        difference: By how much the score is above the baseline, in the unit of both.
-        relative: The same as a part of the baseline, as the paper's tables print it.
+        difference: The score minus the baseline.
+        relative: The difference as a fraction of the baseline, as the paper's tables print it.
         bootstrap: 95 % of the difference by resampling seeds; None with one seed.
         relative_bootstrap: 95 % of ``relative``, from the same resamples; None with one seed.
         student: 95 % of the difference by Student's t; None with one seed.
@@ -69,18 +68,18 @@ class PairedChange:
 
     @property
     def decided(self) -> bool:
-        """Whether both intervals of the difference are clear of zero."""
+        """Whether neither interval of the difference includes zero."""
         return not any(one is None or one.holds_zero() for one in (self.bootstrap, self.student))
 
 
 def paired_change(
     scores: Mapping[int, float], baseline: Mapping[int, float]
 ) -> PairedChange | None:
-    """Compare two losses by the seeds that both were run with; None if there is no such seed.
+    """Compare two losses over the seeds that both were run with; None if there is no such seed.
 
     Args:
-        scores: Score by seed.
-        baseline: The same of what it is compared with.
+        scores: The score of a loss by seed.
+        baseline: The same score of its baseline.
 
     Examples:
         >>> change = paired_change({0: 0.23, 1: 0.25, 2: 0.24}, {0: 0.21, 1: 0.22, 2: 0.22})
@@ -114,20 +113,20 @@ def paired_change(
 
 
 def bootstrap_mean(values: Sequence[float]) -> Interval | None:
-    """95 % of the mean of some seeds by resampling them; None for fewer than two.
+    """The 95 % bootstrap interval of a mean over seeds; None for fewer than two.
 
     Examples:
         >>> bootstrap_mean([0.25, 0.5, 1.0])
         Interval(low=0.25, high=1.0)
     """
-    own = np.asarray(values, dtype=np.float64)
-    if len(own) < 2 or not np.isfinite(own).all():
+    array = np.asarray(values, dtype=np.float64)
+    if len(array) < 2 or not np.isfinite(array).all():
         return None
-    return percentiles(own[resamples(len(own))].mean(1))
+    return percentiles(array[resamples(len(array))].mean(1))
 
 
 def resamples(count: int) -> Int64[np.ndarray, "samples count"]:
-    """Which of so many values each resample takes: all ways there are, or many drawn by a seed.
+    """The indices of each resample of some values: all resamples, or many drawn with a seed.
 
     Examples:
         >>> resamples(2).tolist()
@@ -139,23 +138,23 @@ def resamples(count: int) -> Int64[np.ndarray, "samples count"]:
 
 
 def percentiles(values: Float64[np.ndarray, " samples"]) -> Interval:
-    """What lies between the lowest and the highest 2.5 %, both of them values that occur."""
+    """The interval between the lowest and the highest 2.5 %; both ends are among the values."""
     low = np.quantile(values, TAIL, method="inverted_cdf")
     high = -np.quantile(-values, TAIL, method="inverted_cdf")
     return Interval(float(low), float(high))
 
 
 def student_interval(values: Float64[np.ndarray, " seeds"]) -> Interval:
-    """95 % of the mean of at least two values that are normal."""
+    """The 95 % interval of the mean of at least two normal values."""
     mean = float(values.mean())
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
-    reach = student_quantile(len(values) - 1) * error
-    return Interval(mean - reach, mean + reach)
+    margin = student_quantile(len(values) - 1) * error
+    return Interval(mean - margin, mean + margin)
 
 
 @cache
 def student_quantile(freedom: int) -> float:
-    """The t that 2.5 % lie above.
+    """The 97.5 % quantile of Student's t.
 
     With t = √ν tan θ the density of t with ν degrees of freedom is that of θ ∝ cos^{ν-1} θ on a
     quarter turn to either side, which a fine grid sums up.

@@ -1,11 +1,11 @@
-"""A grid and its records as a table: means, changes with intervals, the paper's numbers."""
+"""Tables of grids: means, changes with intervals, the paper's numbers; as text in three formats."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,27 +13,22 @@ import numpy as np
 
 from alphaiou.inference.tables import cell, column_title, markdown
 from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
-from alphaiou.study.grid import Grid, Row
+from alphaiou.study.grid import Grid
 from alphaiou.study.records import RowRuns, RunRecord, grid_runs
-from alphaiou.study.statistics import (
-    Interval,
-    PairedChange,
-    paired_change,
-    seeds_word,
-)
+from alphaiou.study.statistics import Interval, PairedChange, paired_change, seeds_word
 
-#: Behind a change that the seeds do not decide.
+#: Behind a change that is not significant.
 MARK = "°"
 MARK_NOTE = (
-    "Changes are relative to the row that a row is compared with, as in the paper’s tables; "
-    f"{MARK} marks those that the seeds do not decide: there is only one, or the bootstrap’s or "
-    "Student’s 95 % interval of the difference holds zero."
+    f"Changes are relative to the baseline, as in the paper’s tables; {MARK} marks changes that "
+    "are not significant: there is only one seed, or the bootstrap’s or Student’s 95 % interval "
+    "of the difference includes zero."
 )
 INTERVAL_NOTE = (
-    "With a change goes its 95 % interval by bootstrap, in percent; with three seeds that is their "
-    "range, which holds the truth about three times in four."
+    "Each change has its 95 % bootstrap interval, in percent; with three seeds this is their "
+    "range, which covers the true change about three times in four."
 )
-#: What the numbers of most tables are.
+#: The numbers of most tables.
 AP = "Average precision"
 COLUMN_ORDER = (
     *(f"ap{percent}" for percent in range(50, 100, 5)),
@@ -43,16 +38,16 @@ COLUMN_ORDER = (
 
 @dataclass(frozen=True)
 class TableRow:
-    """A cell of a grid in numbers.
+    """A row of a table in numbers.
 
     Attributes:
-        label: Its name.
-        baseline: The name of what it is compared with, if anything.
+        label: Its label.
+        baseline: The label of its baseline, if it has one.
         seeds: The seeds that it was run with.
         scores: The scores by column and seed.
-        changes: What differs from the baseline, over the seeds that both have.
-        published: What the paper prints, as fractions.
-        published_changes: What the paper's own numbers make of it.
+        changes: The changes against the baseline, over the seeds that both have.
+        published: The scores that the paper prints, as fractions.
+        published_changes: The changes between the paper's own scores.
     """
 
     label: str
@@ -64,9 +59,14 @@ class TableRow:
     published_changes: Mapping[str, float] = field(default_factory=dict)
 
     def mean(self, column: str) -> float:
-        """The mean over the seeds; NaN where there are none."""
+        """The mean over the seeds; NaN without any."""
         values = list(self.scores[column].values())
         return float(np.mean(values)) if values else float("nan")
+
+    def relative_change(self, column: str) -> float:
+        """The change as a fraction of the baseline; NaN without one."""
+        change = self.changes.get(column)
+        return float("nan") if change is None else change.relative
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ class StudyTable:
     Attributes:
         name: The grid's name.
         title: What it shows.
-        columns: The scores that it has.
+        columns: Its scores.
         rows: Its rows.
-        notes: What has to be known about it, in sentences.
+        notes: What a reader has to know about it, in sentences.
         as_changes: Whether rows with a baseline print only their changes.
     """
 
@@ -98,11 +98,12 @@ def study_table(
     Args:
         grid: Its rows and seeds.
         records: By the names of their runs, as ``load_records`` gives them.
-        columns: The scores; by default those that the grid is about, or the paper's main ones and
-            all that are published.
+        columns: The scores; by default those of the grid.
     """
-    runs = grid_runs(grid, records)
-    return table_of(grid, runs, tuple(columns) or grid.found_shares or _columns(grid.rows))
+    published = {name for row in grid.rows for name in row.published}
+    usual = [name for name in COLUMN_ORDER if name in published.union(PAPER_COLUMNS)]
+    columns = columns or grid.columns or grid.found_shares or usual
+    return table_of(grid, grid_runs(grid, records), columns)
 
 
 def table_of(
@@ -111,14 +112,102 @@ def table_of(
     """The table of a grid whose runs are already looked up.
 
     Args:
-        grid: What the runs belong to.
-        runs: Those of each row by its label.
+        grid: The grid of the runs.
+        runs: The runs of each row by its label.
         columns: The scores.
         as_changes: Whether rows with a baseline print only their changes.
     """
-    rows = tuple(table_row(runs, label, columns) for label in runs)
+    rows = tuple(table_row(runs, label, columns, grid.least_baseline) for label in runs)
     notes = _notes(grid, runs, rows, as_changes=as_changes)
     return StudyTable(grid.name, grid.title, tuple(columns), rows, notes, as_changes)
+
+
+def table_row(
+    runs: Mapping[str, RowRuns],
+    label: str,
+    columns: Sequence[str],
+    least_baseline: float = 0.0,
+) -> TableRow:
+    """One row of a table in numbers, compared with its baseline if that is among the runs.
+
+    Args:
+        runs: The runs of each row by its label.
+        label: The row.
+        columns: The scores.
+        least_baseline: No change is given against a baseline score below this.
+    """
+    row = runs[label]
+    baseline = runs.get(row.row.baseline or "")
+    before = {} if baseline is None else baseline.row.published
+    published = {c: row.row.published[c] for c in columns if c in row.row.published}
+    scores = {c: row.scores(c) for c in columns}
+    changes = {c: paired_change(scores[c], baseline.scores(c)) for c in columns} if baseline else {}
+    return TableRow(
+        label=label,
+        baseline=row.row.baseline,
+        seeds=tuple(row.runs),
+        scores=scores,
+        changes={
+            c: change
+            for c, change in changes.items()
+            if change is not None and not change.baseline < least_baseline
+        },
+        published=published,
+        published_changes={
+            c: relative_improvement(value, before[c])
+            for c, value in published.items()
+            if c in before
+        },
+    )
+
+
+# Notes
+
+
+def _notes(
+    grid: Grid,
+    runs: Mapping[str, RowRuns],
+    rows: Sequence[TableRow],
+    *,
+    as_changes: bool,
+) -> tuple[str, ...]:
+    """The number of seeds, the marks, the missing runs, the differences from the paper."""
+    notes = [seeds_note(rows, "Shares of the objects" if grid.found_shares else AP)]
+    if as_changes and any(row.changes for row in rows):
+        notes[0] += " All rows but the first are changes against the first."
+    if any(row.changes for row in rows):
+        notes.append(MARK_NOTE)
+    if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
+        notes.append(INTERVAL_NOTE)
+    missing = [f"{label} (seed {seed})" for label, row in runs.items() for seed in row.missing]
+    if missing:
+        total = len(grid.rows) * len(grid.seeds)
+        notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
+    return (*notes, *grid.differs)
+
+
+def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
+    """The numbers of a table, and the seeds that they are means of."""
+    counts = sorted({len(row.seeds) for row in rows if row.seeds})
+    if not counts:
+        return "This table has no finished run yet."
+    scored = f"{numbers} in percent"
+    if counts == [1]:
+        return f"{scored}; one seed per row, so there are no intervals."
+    if len(counts) == 1:
+        return f"{scored}, means over {seeds_word(counts[0])} per row; changes are paired by seed."
+    return (
+        f"{scored}, means over {counts[0]} to {counts[-1]} seeds per row; a change is over the "
+        "seeds that both rows have, and so may differ from the change of the printed means."
+    )
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+# Printed lines
 
 
 @dataclass(frozen=True)
@@ -127,8 +216,8 @@ class Line:
 
     Attributes:
         kind: ``ours``, ``change``, ``published`` or ``published-change``; ``compared`` is a row
-            of which the change alone is printed.
-        name: What heads it.
+            whose change alone is printed.
+        name: Its heading.
         cells: The text of each column.
     """
 
@@ -138,16 +227,16 @@ class Line:
 
 
 def table_lines(table: StudyTable) -> list[Line]:
-    """What is printed, cell by cell: the means, the change, and what the paper says of both.
+    """The printed lines: the means of each row, the change, and the paper's numbers for both.
 
-    A cell without runs and without published numbers has no line; the notes count it.
+    A row without runs and without published numbers has no line; the notes count it.
     """
     rows = (row for row in table.rows if row.seeds or row.published)
     return [line for row in rows for line in _lines(row, table.columns, table.as_changes)]
 
 
 def change_text(change: PairedChange | None) -> str:
-    """A relative change with its interval, marked where the seeds do not decide.
+    """A relative change with its interval, marked if it is not significant.
 
     Examples:
         >>> change_text(PairedChange(1, 0.2, 0.23, 0.03, 0.15))
@@ -166,36 +255,8 @@ def _between(interval: Interval | None) -> str:
     return f" ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
 
 
-def _columns(rows: Iterable[Row]) -> tuple[str, ...]:
-    wanted = {*PAPER_COLUMNS, *(name for one in rows for name in one.published)}
-    return tuple(name for name in COLUMN_ORDER if name in wanted)
-
-
-def table_row(found: Mapping[str, RowRuns], label: str, columns: Sequence[str]) -> TableRow:
-    """One of the rows of a table in numbers, compared with another one of them."""
-    own = found[label]
-    base = found.get(own.row.baseline or "")
-    before = {} if base is None else base.row.published
-    published = {c: own.row.published[c] for c in columns if c in own.row.published}
-    scores = {c: own.scores(c) for c in columns}
-    changes = {c: paired_change(scores[c], base.scores(c)) for c in columns} if base else {}
-    return TableRow(
-        label=label,
-        baseline=own.row.baseline,
-        seeds=tuple(own.runs),
-        scores=scores,
-        changes={c: change for c, change in changes.items() if change is not None},
-        published=published,
-        published_changes={
-            c: relative_improvement(value, before[c])
-            for c, value in published.items()
-            if c in before
-        },
-    )
-
-
 def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]:
-    """What is printed of a row; lines without any number are left out."""
+    """The lines of a row; lines without any number are left out."""
     ours = Line("ours", row.label, tuple(cell(row.mean(c)) for c in columns))
     change = tuple(change_text(row.changes.get(c)) for c in columns)
     if as_change and row.changes:
@@ -213,48 +274,7 @@ def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]
     return [ours, *(line for line in others if set(line.cells) != {"–"})]
 
 
-def _notes(
-    grid: Grid,
-    found: Mapping[str, RowRuns],
-    rows: Sequence[TableRow],
-    *,
-    as_changes: bool,
-) -> tuple[str, ...]:
-    """How many seeds, what the marks mean, what is missing, what differs from the paper."""
-    notes = [seeds_note(rows, "Shares of the objects" if grid.found_shares else AP)]
-    if as_changes and any(row.changes for row in rows):
-        notes[0] += " All rows but the first are changes against it."
-    if any(row.changes for row in rows):
-        notes.append(MARK_NOTE)
-    if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
-        notes.append(INTERVAL_NOTE)
-    missing = [f"{label} (seed {seed})" for label, own in found.items() for seed in own.missing]
-    if missing:
-        total = len(grid.rows) * len(grid.seeds)
-        notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
-    return (*notes, *grid.differs)
-
-
-def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
-    """What the numbers of a table are, and of how many seeds."""
-    counts = sorted({len(row.seeds) for row in rows if row.seeds})
-    if not counts:
-        return "No run of this table is there yet."
-    scored = f"{numbers} in percent"
-    if counts == [1]:
-        return f"{scored}; one seed each: no interval, and nothing small is decided."
-    if len(counts) == 1:
-        return f"{scored}, the mean of {seeds_word(counts[0])} a row; changes are paired by seed."
-    return (
-        f"{scored}, the mean of {counts[0]} to {counts[-1]} seeds a row; a change is that of the "
-        "seeds which both its rows have, and not always that of the means."
-    )
-
-
-def _some(names: Sequence[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
+# Formats
 
 TableFormat = Literal["md", "csv", "latex"]
 _CSV_HEAD = (
@@ -282,7 +302,7 @@ def markdown_lines(table: StudyTable) -> str:
 
 
 def table_csv(table: StudyTable) -> str:
-    """Everything in numbers, a line for each row and score; scores and changes are fractions."""
+    """All numbers, one line per row and score; scores and changes are fractions."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV_HEAD)
@@ -293,7 +313,7 @@ def table_csv(table: StudyTable) -> str:
 
 
 def table_latex(table: StudyTable) -> str:
-    """The table for a document that uses the package booktabs."""
+    """The table as LaTeX for the package booktabs."""
     head = ["loss", *map(column_title, table.columns)]
     lines = [[_name(line), *line.cells] for line in table_lines(table)]
     rows = [" & ".join(map(latex, line)) + r" \\" for line in (head, *lines)]

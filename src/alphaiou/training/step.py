@@ -23,7 +23,7 @@ from alphaiou.detectors import Detector
 from alphaiou.detectors.base import AUTOCAST
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.functional import check_alphas
-from alphaiou.losses.kernels.fused import kernel_of
+from alphaiou.losses.kinds import resolve_kind
 from alphaiou.training.optimiser import (
     CastWeights,
     FlatParameters,
@@ -278,9 +278,9 @@ def _hold_powers_in_tensors(part: nn.Module, device: torch.device) -> None:
     """
     losses = (module for module in part.modules() if isinstance(module, AlphaIoULoss))
     for loss in losses:
-        if loss.schedule is None and not loss.modifiers and kernel_of(loss.kind) is not None:
+        if loss.schedule is None and not loss.modifiers and resolve_kind(loss.kind).kernel:
             powers = check_alphas(loss.alpha, loss.penalty_alpha)
-            loss.alpha, loss.penalty_alpha = (torch.tensor(one, device=device) for one in powers)
+            loss.alpha, loss.penalty_alpha = (power.on(device) for power in powers)
 
 
 def _scheduled_alpha(module: nn.Module) -> list[Tensor]:

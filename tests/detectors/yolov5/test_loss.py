@@ -9,11 +9,11 @@ from torch.nn.functional import pad
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
 from alphaiou.batch import Targets
-from alphaiou.boxes import box_iou
 from alphaiou.detectors.yolov5.loss import YOLOv5Loss
 from alphaiou.detectors.yolov5.network import ANCHORS, STRIDES
 from alphaiou.losses import Wise
 from alphaiou.losses.pair_loss import PairLoss
+from alphaiou.losses.similarity import box_iou
 from alphaiou.losses.spec import LossSpec
 from tests.detectors import oracle
 from tests.detectors.yolov5.test_targets import as_tuples, random_targets

@@ -7,16 +7,12 @@ import torch
 
 import alphaiou
 from alphaiou import alpha_iou_loss
-from alphaiou.losses.kernels import fused
 from alphaiou.losses.kernels.analytic import pair_loss
+from alphaiou.losses.kinds import resolve_kind
 from tests.losses.catalogue import KINDS
 from tests.losses.kernels.cases import hull_sides
 from tests.strategies import FAMILIES, FORMATS, encode, generic_pairs
 
-KERNELS = {
-    *("iou", "giou", "diou", "ciou", "eiou", "siou", "mpdiou", "mpdiou_in_image", "shape_iou"),
-    *("piou", "piou_v2", "nwd", "biou"),
-}
 ALPHAS = (0.0, 0.5, 1.0, 2.0, 3.0, 10.0)
 # "wild" goes below 2^-94 of the hull, where the derivation keeps fp32's floors and the reference,
 # in float64, its own; the kernels' fuzz covers it.
@@ -31,11 +27,11 @@ def hard_pairs(count=200):
 
 
 def by_hand(pred, target, *, kind, alpha, penalty_alpha=None, box_cox=False, box_format="xyxy"):
-    name, parameter = fused.kernel_of(kind)
+    resolved = resolve_kind(kind)
     penalty_alpha = penalty_alpha or alpha or 1.0
-    numbers = [torch.full_like(pred[..., 0], n) for n in (alpha, penalty_alpha, parameter)]
+    numbers = [torch.full_like(pred[..., 0], n) for n in (alpha, penalty_alpha, resolved.number)]
     loss, *slopes = pair_loss(
-        *pred.unbind(-1), *target.unbind(-1), *numbers, name, box_cox, box_format
+        *pred.unbind(-1), *target.unbind(-1), *numbers, resolved.kernel, box_cox, box_format
     )
     return loss, torch.stack(slopes, dim=-1)
 
@@ -63,10 +59,9 @@ def check(pred, target, *, rounding=0.0, **options):
 
 
 def test_every_kernel_is_covered():
-    assert {fused.kernel_of(twin.ours)[0] for twin in KINDS.values()} == KERNELS
-    # A kind of the table that nobody derived must go to the reference, not be computed as IoU.
-    names = filter(None, map(fused.kernel_of, alphaiou.KINDS))
-    assert {name for name, _ in names} <= KERNELS
+    """The tests below compare each with autograd: a name that is no kernel would compute IoU."""
+    named = {name for kind in alphaiou.KINDS.values() for name in (kind.kernel, kind.variant)}
+    assert {resolve_kind(twin.ours).kernel for twin in KINDS.values()} == named - {None}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

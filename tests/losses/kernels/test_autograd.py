@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
-from alphaiou.losses.kernels import fused
+from alphaiou.losses.kinds import resolve_kind
 from tests.losses.catalogue import KINDS
 from tests.losses.kernels.cases import ours, skip_without_kernel
 from tests.strategies import generic_pairs
@@ -184,8 +184,8 @@ def test_compiled_module_sees_its_alpha_move(pairs):
 
 def arguments(pred, target, *, weight=None, alpha=None, reduce=False, want_grad=True, kind="ciou"):
     """Those of `alphaiou::fused_loss`, in the order of its schema."""
-    name, parameter = fused.kernel_of(kind)
-    settings = (3.0, 2.0, name, parameter, False, "xyxy", 0.5, reduce, want_grad)
+    resolved = resolve_kind(kind)
+    settings = (3.0, 2.0, resolved.name, resolved.parameter, False, "xyxy", 0.5, reduce, want_grad)
     return (pred, target, weight, alpha, None, *settings)
 
 
@@ -200,6 +200,26 @@ def test_operator_is_what_it_says(needs_grad, tensors, reduce, pairs, weight):
         torch.ops.alphaiou.fused_loss.default,
         arguments(pred, target, reduce=reduce, want_grad=needs_grad, **extra),
     )
+
+
+@pytest.mark.parametrize("label", ["mpdiou_image", "piou_v2", "shape_iou_scale_0", "biou_beta"])
+def test_operator_carries_the_parameter(label, pairs):
+    """Its second derivative is the reference's to the bit."""
+    pred, target = pairs
+    results = []
+    for backend in ("operator", "reference"):
+        leaf = pred.clone().requires_grad_()
+        if backend == "operator":
+            loss, _ = torch.ops.alphaiou.fused_loss(*arguments(leaf, target, kind=ours(label)))
+        else:
+            options = {"kind": ours(label), "alpha": 3.0, "penalty_alpha": 2.0}
+            loss = alpha_iou_loss(leaf, target, backend=backend, **options) * 0.5
+        (slope,) = torch.autograd.grad(loss.sum(), leaf, create_graph=True)
+        (curvature,) = torch.autograd.grad(slope.sum(), leaf)
+        results.append((loss.detach(), slope.detach(), curvature))
+    (value, *slopes), (expected, *expected_slopes) = results
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-5)
+    assert all(map(torch.equal, slopes, expected_slopes))
 
 
 def test_operator_on_other_shapes_and_dtypes(pairs):

@@ -8,21 +8,19 @@ from typing import Annotated
 
 import tyro
 
-from alphaiou.cli.paper.options import GridOptions, chosen_grids
-
-RUNS, RESULTS = Path("runs/paper"), Path("results")
+from alphaiou.cli.paper.options import RUNS, GridOptions, chosen_grids
 
 
 @dataclass(frozen=True)
 class PaperList(GridOptions):
-    """The tables and figures: how many runs each is, and how many are finished."""
+    """List the tables and figures, their runs, and how many of these are finished."""
 
-    results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = (RUNS, RESULTS)
+    results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = (RUNS,)
     """Folders with records of runs."""
 
 
 def run_paper_list(command: PaperList) -> int:
-    """Print a row a grid."""
+    """Print one row per grid."""
     from rich.console import Console
     from rich.table import Table
 

@@ -1,4 +1,4 @@
-"""Which grids are meant: the options that all of ``alphaiou paper`` share."""
+"""The options that the commands of ``alphaiou paper`` share: the grids, and their records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import tyro
 
 if TYPE_CHECKING:
     from alphaiou.paper.scales import Scale
+    from alphaiou.paper.study import Study
     from alphaiou.study.grid import Grid
+
+#: Where runs are kept, and where their records are looked for.
+RUNS = Path("runs/paper")
 
 
 @dataclass(frozen=True)
 class GridOptions:
-    """What the grids are made of.
+    """The scale of the grids and their seeds.
 
     The order of the fields is that of the help.
     """
@@ -37,11 +41,11 @@ class GridOptions:
     """Epochs of YOLOv5 with --quick and --data, 60 unless given."""
 
     only: tuple[str, ...] = ()
-    """Only the rows of these labels, or that have one of these words in theirs, such as η=0.3."""
+    """Only rows with these labels, or with one of these words in their label, such as η=0.3."""
 
 
 def scale_of(options: GridOptions) -> Scale:
-    """How large the grids are."""
+    """The scale that the options ask for."""
     from alphaiou.cli import UsageError
     from alphaiou.errors import AlphaIoUError
     from alphaiou.paper.scales import BUDGET, paper_scale, quick_scale
@@ -54,7 +58,7 @@ def scale_of(options: GridOptions) -> Scale:
         raise UsageError("--coco is for the paper's own scale; with --quick take --data")
     try:
         return quick_scale(options.data, BUDGET if options.epochs is None else options.epochs)
-    except AlphaIoUError:  # about the data, not about what was typed
+    except AlphaIoUError:  # about the data, not about the arguments
         raise
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -64,7 +68,7 @@ def chosen_grids(names: Sequence[str], options: GridOptions) -> list[Grid]:
     """The grids of these names, or all.
 
     Raises:
-        UsageError: There is no such grid, or no such row.
+        UsageError: A grid is unknown, or no row has such a label.
     """
     from alphaiou.cli import UsageError
     from alphaiou.paper.grids import paper_grids
@@ -86,7 +90,7 @@ def chosen_grids(names: Sequence[str], options: GridOptions) -> list[Grid]:
 
 def _some_rows(grid: Grid, words: Sequence[str]) -> Grid:
     labels = {row.label for row in grid.rows}
-    # A whole label means its own row, not also those whose labels begin with it.
+    # A whole label means that row alone, not also rows whose labels begin with it.
     kept = {
         label
         for label in labels
@@ -97,3 +101,38 @@ def _some_rows(grid: Grid, words: Sequence[str]) -> Grid:
     # A row is compared with another one only where that is among them.
     rows = tuple(row if row.baseline in kept else replace(row, baseline=None) for row in rows)
     return replace(grid, rows=rows)
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """Grids, and the folders of their records; the scale is read from the records."""
+
+    grids: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[GRID ...]")
+    ] = ()
+    """Names from alphaiou paper list; all that have runs unless given."""
+
+    results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = (RUNS,)
+    """Folders with records of runs."""
+
+    data: Annotated[Path | None, tyro.conf.arg(metavar="DATASET")] = None
+    """The data set of quick runs; the one with the most records unless given."""
+
+    epochs: Annotated[int | None, tyro.conf.arg(metavar="EPOCHS")] = None
+    """The epochs of quick runs; unless given 60, or those with the most records."""
+
+
+def study_of(command: RecordOptions) -> Study:
+    """The grids and the records that the options ask for.
+
+    Raises:
+        UsageError: A grid is unknown.
+        RecordError: There are no records, or one is damaged.
+    """
+    from alphaiou.cli import UsageError
+    from alphaiou.paper.study import open_study
+
+    try:
+        return open_study(command.grids, command.results, data=command.data, epochs=command.epochs)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from alphaiou.cli.paper.reading import RecordOptions, study_of
+from alphaiou.cli.paper.options import RecordOptions, study_of
 
 if TYPE_CHECKING:
-    from alphaiou.paper.choice import Study
+    from alphaiou.paper.study import Study
     from alphaiou.study.grid import Grid
 
 
@@ -21,11 +21,10 @@ class PaperPlots(RecordOptions):
     """Draw finished runs: curves, sweeps of α and gain, IoU of boxes.
 
     As far as the records allow, for each grid, as PNG and SVG in --out:
-    - GRID-curves   scores by epoch, with bands where there are several seeds
-    - GRID-alpha    scores against α; GRID-gain, -noise, -subset, -epochs likewise
-    - GRID-noise-change   what rows change at each noise, beside the paper
+    - GRID-gain     scores against the gain; GRID-alpha, -noise, -subset, -epochs
+                    likewise, with -change as changes against the baselines
+    - GRID-curves, -losses   scores and losses by epoch, where no setting varies
     - GRID-ious     objects found with at least an IoU, where records count them
-    - beyond-exchange   what its rows give at AP50 for what they gain
 
     For the grid examples: images where two detectors differ, from their weights.
     """
@@ -35,7 +34,7 @@ class PaperPlots(RecordOptions):
 
 
 def run_paper_plots(command: PaperPlots) -> int:
-    """Draw everything that there are records for."""
+    """Draw the charts that the records allow."""
     from alphaiou.study.figures import save_plots
 
     study = study_of(command)
@@ -49,10 +48,9 @@ def run_paper_plots(command: PaperPlots) -> int:
 
 
 def differences_of(grid: Grid, study: Study) -> list[Path]:
-    """Images where a loss and its baseline differ, kept beside the run of the loss."""
-    from alphaiou.study.detections import keep_differences
+    """Find images where a loss and its baseline differ, and keep them beside the loss's run."""
+    from alphaiou.study.detections import compared_pairs, keep_differences
     from alphaiou.study.records import grid_runs
-    from alphaiou.study.report.pictures import compared_pairs
 
     pairs = compared_pairs(grid_runs(grid, study.records), study.paths)
     kept = [keep_differences(first, second) for _, _, first, second in pairs]

@@ -1,4 +1,4 @@
-"""What the runs of a grid show while they are computed."""
+"""The progress of the runs of a grid."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class GridProgress:
-    """A bar over all epochs of all runs with the time left, and a line a run.
+    """A bar over all epochs of all runs with the time left, and one line per finished run.
 
-    Where there is no terminal, the lines say how far all is.
+    Without a terminal there are only the lines, which count the runs.
     """
 
     def __init__(self, console: Console) -> None:
@@ -32,8 +32,8 @@ class GridProgress:
         self.console, self.start = console, time.monotonic()
         self.epochs = self.runs = self.ended = 0
         self.reached: dict[str, float] = {}  # epochs of each run
-        self.begun: dict[str, float] = {}  # epochs of each run that an earlier call had computed
-        self.said: set[str] = set()
+        self.begun: dict[str, float] = {}  # epochs of each run that an earlier call computed
+        self.notes: set[str] = set()
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
         self.task = self.bar.add_task("starting", total=None)
@@ -48,13 +48,13 @@ class GridProgress:
             self.bar.stop()
 
     def report(self) -> GridReport:
-        """Who is told."""
+        """The listener to the events of all runs."""
         from alphaiou.study.runner import GridReport
 
         return GridReport(self._planned, self._run, self._ended, self._note)
 
     def say(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _planned(self, runs: Sequence[PlannedRun], finished: int) -> None:
@@ -74,9 +74,9 @@ class GridProgress:
         return Report(note=self._note, stepped=stepped)
 
     def _note(self, text: str) -> None:
-        """What is true of many runs is said once."""
-        if text not in self.said:
-            self.said.add(text)
+        """Print a remark about many runs once."""
+        if text not in self.notes:
+            self.notes.add(text)
             self.say(text)
 
     def _ended(self, run: PlannedRun, error: Exception | None) -> None:
@@ -92,12 +92,12 @@ class GridProgress:
         self.bar.update(self.task, completed=sum(self.reached.values()), description=description)
 
     def _time_left(self) -> str:
-        """By the pace of this call, not by what an earlier one computed."""
+        """The time left by the pace of this call, without what an earlier call computed."""
         done = sum(self.reached.values())
-        own = done - sum(self.begun.values())
-        if own <= 0 or done >= self.epochs:
+        computed = done - sum(self.begun.values())
+        if computed <= 0 or done >= self.epochs:
             return ""
-        seconds = (time.monotonic() - self.start) * (self.epochs - done) / own
+        seconds = (time.monotonic() - self.start) * (self.epochs - done) / computed
         return f", {timedelta(seconds=round(seconds))} left"
 
 

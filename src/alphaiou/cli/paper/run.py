@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from alphaiou.cli.options import Missing, check_missing
-from alphaiou.cli.paper.list import RESULTS, RUNS
-from alphaiou.cli.paper.options import GridOptions, chosen_grids, scale_of
+from alphaiou.cli.paper.options import RUNS, GridOptions, chosen_grids, scale_of
 from alphaiou.data.problems import MISSING
 
 if TYPE_CHECKING:
@@ -41,17 +40,17 @@ class PaperRun(GridOptions):
     out: Annotated[Path, tyro.conf.arg(metavar="DIR")] = RUNS
     """Folder for the runs and the report."""
 
-    results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = (RESULTS,)
+    results: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="[DIR ...]")] = ()
     """Folders with records of runs that need not be computed again."""
 
     keep: Annotated[Path | None, tyro.conf.arg(metavar="DIR")] = None
-    """Copy each record there as soon as its run is finished, to be committed."""
+    """Folder to copy each record to as soon as its run is finished, to be committed."""
 
     workers: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
-    """Runs at a time: on each GPU, one unless given; or on the processor, one a core."""
+    """Runs at a time: per GPU, where the default is one, or one per CPU core."""
 
     minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
-    """Begin no run that, by the pace of the others, would not end in this time."""
+    """Start no run that, by the pace of the others, would not end in this time."""
 
     missing: Missing = MISSING
 
@@ -63,12 +62,12 @@ class PaperRun(GridOptions):
 
 
 def run_paper_run(command: PaperRun) -> int:
-    """Compute, then say what came of it."""
+    """Compute the runs, write the report, and print what failed or was left."""
     from rich.console import Console
 
     from alphaiou.cli.paper.progress import GridProgress
     from alphaiou.paper.grids import NOISY_BOXES
-    from alphaiou.paper.noisy_boxes import save_noisy_boxes
+    from alphaiou.paper.study import save_noisy_boxes
     from alphaiou.study.runner import run_grid
     from alphaiou.training.loop import Execution
 
@@ -99,7 +98,7 @@ def run_paper_run(command: PaperRun) -> int:
 
 
 def _check(command: PaperRun) -> None:
-    """Refuse what cannot be run before anything is opened."""
+    """Reject options that cannot be run before anything is opened."""
     from alphaiou.cli import UsageError
 
     if not command.grids:
@@ -116,21 +115,21 @@ def _check(command: PaperRun) -> None:
 
 def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
     from alphaiou.cli.paper.plots import differences_of
-    from alphaiou.paper.choice import Study
+    from alphaiou.cli.paper.report import write_page
+    from alphaiou.paper.study import Study
     from alphaiou.study.records import load_records, record_paths
-    from alphaiou.study.report.page import write_paper_report
 
     folders = (command.out, *command.results)
     study = Study(grids, load_records(folders), record_paths(folders))
     for grid in grids:
         if grid.pictures:
             differences_of(grid, study)
-    path = write_paper_report(grids, folders, command.out / "report.html")
+    path = write_page(study, command.out / "report.html")
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 
 
 def _conclude(result: GridResult, command: PaperRun, console: Console) -> int:
-    """Failures at the end, where they are seen."""
+    """Print failures last, where they are seen."""
     for run, error in result.failed:
         text = f"failed: {run.label}: {error}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)

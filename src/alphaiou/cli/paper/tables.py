@@ -9,20 +9,20 @@ from typing import Annotated, Literal
 
 import tyro
 
-from alphaiou.cli.paper.reading import RecordOptions, study_of
+from alphaiou.cli.paper.options import RecordOptions, study_of
 
 
 @dataclass(frozen=True)
 class PaperTables(RecordOptions):
     """Print tables of finished runs, with intervals, beside the paper's.
 
-    Means over seeds, changes with 95 % intervals, and whether the seeds decide.
+    Means over seeds, changes with 95 % intervals, marked if not significant.
 
-    CSV has every number, Student's intervals too.
+    CSV has all numbers, with Student's intervals.
     """
 
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder to write a file a grid to; printed unless given."""
+    """Folder to write one file per grid to; printed unless given."""
 
     format: Literal["md", "csv", "latex"] = "md"
     """Markdown, CSV, or LaTeX for the package booktabs."""

@@ -11,9 +11,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from alphaiou._shapes import Float
 from alphaiou.batch import Targets
-from alphaiou.boxes import box_iou, check_choice
+from alphaiou.boxes import check_choice
 from alphaiou.detectors.yolov5.targets import assign
 from alphaiou.losses.pair_loss import Boxes, BoxLoss, PairLoss
+from alphaiou.losses.similarity import box_iou
 from alphaiou.numerics import check_number, upcast
 
 Objectness = Literal["iou", "similarity"]

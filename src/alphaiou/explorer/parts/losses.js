@@ -1,23 +1,8 @@
 // The loss of the pair: the formula with its numbers, the pull on each side, every loss in a table.
 
-const PENALTY_NAMES = {
-  iou: [],
-  giou: ["empty share of the hull"],
-  diou: ["ρ²/c², distance of the centres"],
-  ciou: ["ρ²/c², distance of the centres", "βv, difference of the aspect ratios"],
-  eiou: ["ρ²/c², distance of the centres", "difference of the widths", "difference of the heights"],
-  siou: ["(Δ + Ω)/2, angle, distance and sides"],
-  mpdiou: ["d₁²/c², top-left corners", "d₂²/c², bottom-right corners"],
-  shape_iou: ["distance, weighted by the target's shape", "Ω/2, difference of the sides"],
-  piou: ["1 − exp(−P²), gaps of the edges"],
-  nwd: [],
-  biou: ["place along x", "place along y", "width", "height"],
-};
 const SIDES = ["left", "top", "right", "bottom"];
 const PER = 100; // pixels, for slopes that read well
 const SUBSCRIPTS = "₁₂₃₄";
-
-const similarityName = (kind) => ({ nwd: "exp(−W₂/12.8)", biou: "plays no part" })[kind] ?? "IoU";
 
 /** The formula with the numbers of this pair: `0.96 = 1 · ( 1 − 0.33³ + 0.08³ )`. */
 function drawNumbers({ value, similarity, penalties }) {
@@ -39,13 +24,14 @@ function drawNumbers({ value, similarity, penalties }) {
 
 function drawFormula() {
   const loss = pairLoss(state.kind, state.pred, state.target, powers());
+  const { similarity, penalties } = DATA.kinds[state.kind];
   byId("formula-title").textContent = `${lossName(state.kind, powers())} of this pair`;
   drawNumbers(loss);
   fillFacts(byId("facts"), [
     ["IoU", number(loss.iou, 4)],
-    [`S, ${similarityName(state.kind)}`, number(loss.similarity, 4)],
+    [`S, ${similarity}`, number(loss.similarity, 4)],
     ...loss.penalties.map((penalty, i) =>
-      [`P${SUBSCRIPTS[i]}, ${PENALTY_NAMES[state.kind][i]}`, number(penalty, 4)]),
+      [`P${SUBSCRIPTS[i]}, ${penalties[i]}`, number(penalty, 4)]),
   ]);
   fillFacts(byId("pull"), SIDES.map((side, i) => [side, pullText(side, loss.gradient[i])]));
 }
@@ -83,7 +69,7 @@ const lossRows = Object.fromEntries(
   Object.keys(KINDS).map((kind) => {
     const row = htmlElement("tr");
     const head = htmlElement("th", "", { scope: "row" });
-    const button = htmlElement("button", DATA.names[kind], { type: "button" });
+    const button = htmlElement("button", DATA.kinds[kind].title, { type: "button" });
     button.addEventListener("click", () => change({ kind }));
     head.append(button);
     const cells = ["wide-only", "wide-only", "", ""].map((style) =>

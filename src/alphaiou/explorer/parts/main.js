@@ -40,7 +40,7 @@ function onTabKey(event) {
 }
 
 byId("kind").append(
-  ...Object.keys(KINDS).map((kind) => htmlElement("option", DATA.names[kind], { value: kind })));
+  ...Object.keys(KINDS).map((kind) => htmlElement("option", DATA.kinds[kind].title, { value: kind })));
 byId("kind").addEventListener("change", (event) => change({ kind: event.target.value }));
 byId("alpha").addEventListener("input", (event) => change({ alpha: Number(event.target.value) }));
 byId("penalty-alpha").addEventListener("input", (event) =>

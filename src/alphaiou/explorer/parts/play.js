@@ -116,7 +116,7 @@ function drawShares() {
 byId("rival").append(
   htmlElement("option", "the same as published (α = 1)", { value: "plain" }),
   ...Object.keys(KINDS).map((kind) =>
-    htmlElement("option", `${DATA.names[kind]}, same α`, { value: kind })),
+    htmlElement("option", `${DATA.kinds[kind].title}, same α`, { value: kind })),
 );
 byId("play").addEventListener("click", () => {
   if (play.own.finished) restartSimulation();

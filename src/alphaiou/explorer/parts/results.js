@@ -118,7 +118,7 @@ function drawSweep(runs) {
     marks: [state.alpha],
     ...changeMarks(lists),
   });
-  drawLegend("sweep-legend", kinds.map((kind) => DATA.names[kind]));
+  drawLegend("sweep-legend", kinds.map((kind) => DATA.kinds[kind].title));
 }
 
 byId("setting").append(

@@ -9,7 +9,7 @@ const panels = Object.fromEntries(
     const button = htmlElement("button", "", { type: "button" });
     const canvas = htmlElement("canvas", "", { "aria-hidden": "true" });
     const caption = htmlElement("span", "", { class: "caption" });
-    const [name, end] = [htmlElement("span", DATA.names[kind]), htmlElement("span")];
+    const [name, end] = [htmlElement("span", DATA.kinds[kind].title), htmlElement("span")];
     caption.append(name, end);
     button.append(canvas, caption);
     button.addEventListener("click", () => change({ kind }));

@@ -1,4 +1,4 @@
-// The kinds: each a similarity S and penalties P of one pair, as in alphaiou.losses.terms.
+// The kinds: each a similarity S and penalties P of one pair, as in alphaiou.losses.kinds.
 
 const GAP_CEILING = 1e3; // PIoU's exponential is 0 long before an edge is this many sides away
 const NWD_CONSTANT = 12.8; // pixels

@@ -40,7 +40,7 @@ const powers = () => ({ alpha: state.alpha, penaltyAlpha: state.penaltyAlpha });
 
 /** The name of a loss as the package's tables have it. */
 function lossName(kind, { alpha, penaltyAlpha }) {
-  const name = DATA.names[kind];
+  const name = DATA.kinds[kind].title;
   const untied = penaltyAlpha !== (alpha || 1);
   if (alpha === 1 && !untied) return name;
   return `α-${name} (α=${alpha}${untied ? `, α₂=${penaltyAlpha}` : ""})`;

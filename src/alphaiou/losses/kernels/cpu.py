@@ -9,18 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from alphaiou.losses.formula import Exponent
 from alphaiou.losses.kernels.analytic import pair_loss
-from alphaiou.numerics import Alpha
 
 #: Pairs computed at a time: few enough that their intermediate results stay in the cache.
 _CHUNK = 1 << 16
+_CPU = torch.device("cpu")
 
 
 def launch(
     pred: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    alphas: tuple[Alpha, Alpha],
+    alphas: tuple[Exponent, Exponent],
     *,
     kind: str,
     parameter: float,
@@ -55,9 +56,9 @@ def launch(
     return loss.sum() if reduce else loss.reshape(pred.shape[:-1]), shaped
 
 
-def _spread(alpha: Alpha, shape: torch.Size) -> Tensor:
+def _spread(alpha: Exponent, shape: torch.Size) -> Tensor:
     """One α per pair."""
-    return torch.as_tensor(alpha, dtype=torch.float32).expand(shape).reshape(shape.numel())
+    return alpha.on(_CPU).float().expand(shape).reshape(shape.numel())
 
 
 def _columns(boxes: Tensor) -> Tensor:

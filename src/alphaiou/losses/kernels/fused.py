@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from importlib.util import find_spec
-from inspect import signature
 from shutil import which
 from typing import Any
 
@@ -18,79 +17,25 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from alphaiou.losses import kinds
-from alphaiou.losses.formula import reference_loss
-from alphaiou.losses.kinds import KINDS, TermsFunction
+from alphaiou.losses.formula import Exponent, reference_loss
+from alphaiou.losses.kinds import ResolvedKind, kind_from_numbers
 from alphaiou.losses.modifiers import Modifier
-from alphaiou.numerics import Alpha, check_number
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 _HAS_TRITON = find_spec("triton") is not None
 _HAS_COMPILER = any(map(which, (os.environ.get("CXX") or "g++", "g++", "clang++", "cl")))
 
 
-def kernel_of(kind: str | TermsFunction) -> tuple[str, float] | None:
-    """The name and the one parameter of a kind's kernel; ``None`` for a user-defined kind."""
-    if isinstance(kind, str):
-        return _KERNELS.get(kind)
-    function: Any = kind
-    options: dict[str, Any] = {}
-    if isinstance(function, partial) and not function.args:
-        function, options = function.func, function.keywords
-    for name in _KERNELS:
-        if function is getattr(kinds, name):
-            return _with_parameter(name, options)
-    return None
-
-
-#: The kinds with a kernel in ``analytic``; a new kind has none until it is listed here.
-_KERNEL_KINDS = (
-    *("iou", "giou", "diou", "ciou", "eiou", "siou"),
-    *("mpdiou", "shape_iou", "piou", "nwd", "biou"),
-)
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    name: {
-        option.name: option.default
-        for option in signature(getattr(kinds, name)).parameters.values()
-        if option.kind is option.KEYWORD_ONLY
-    }
-    for name in _KERNEL_KINDS
-}
-#: Kinds with a number as their parameter, and whether it must be more than 0.
-_NUMBERS = {"shape_iou": ("scale", False), "nwd": ("constant", True), "biou": ("beta", True)}
-
-
-def _with_parameter(name: str, options: dict[str, Any]) -> tuple[str, float]:
-    """The kernel for these options of a kind, which are checked as in the reference."""
-    for option in options:
-        if option not in _DEFAULTS[name]:
-            raise TypeError(f"{name}() got an unexpected keyword argument {option!r}")
-    settings = _DEFAULTS[name] | options
-    if name == "mpdiou" and settings["image_size"] is not None:
-        return "mpdiou_in_image", kinds.image_diagonal(settings["image_size"])
-    if name == "piou":
-        kinds.check_piou_version(settings["version"])
-        return ("piou", "piou_v2")[settings["version"] - 1], 0.0
-    if name not in _NUMBERS:
-        return name, 0.0
-    option, positive = _NUMBERS[name]
-    check_number(option, settings[option], strict=positive)
-    return name, float(settings[option])
-
-
-_KERNELS = {name: _with_parameter(name, {}) for name in _KERNEL_KINDS}
-
-
 def why_not_fused(
     pred: Tensor,
     target: Tensor,
-    kind: str | TermsFunction,
+    kind: ResolvedKind,
     modifiers: Sequence[str | Modifier],
-    alphas: tuple[Alpha, Alpha],
+    alphas: tuple[Exponent, Exponent],
     weight: Tensor | None,
 ) -> str | None:
     """The reason why the fused backend cannot serve this call; ``None`` if it can."""
-    others = [x for x in (target, weight, *alphas) if isinstance(x, Tensor)]
+    others = [x for x in (target, weight, *(a.tensor for a in alphas)) if x is not None]
     reason = None
     if pred.dtype not in _DTYPES:
         reason = "pred must be fp32, fp16 or bf16"
@@ -104,7 +49,7 @@ def why_not_fused(
         reason = "only pred may require a gradient"
     elif modifiers:
         reason = "modifiers have no kernel"
-    elif kernel_of(kind) is None:
+    elif kind.kernel is None:
         reason = "a kind of your own has no kernel"
     elif torch._C._are_functorch_transforms_active():
         reason = "torch.func transforms have no kernel"
@@ -121,8 +66,8 @@ def fused_loss(
     pred: Tensor,
     target: Tensor,
     *,
-    kind: str | TermsFunction,
-    alphas: tuple[Alpha, Alpha],
+    kind: ResolvedKind,
+    alphas: tuple[Exponent, Exponent],
     box_cox: bool,
     box_format: str,
     weight: Tensor | None,
@@ -130,21 +75,14 @@ def fused_loss(
     reduce: bool,
 ) -> Tensor:
     """The loss of each pair, or its sum, times ``scale``."""
-    kernel = kernel_of(kind)
-    if kernel is None:
-        raise ValueError(f"kind {kind!r} has no fused kernel; use backend='reference'")
-    alpha_each, alpha = _split(alphas[0], pred)
-    penalty_each, penalty_alpha = _split(alphas[1], pred)
     inputs = (
         pred.contiguous(),
         target.contiguous(),
         None if weight is None else weight.contiguous(),
-        alpha_each,
-        penalty_each,
-        alpha,
-        penalty_alpha,
-        kernel[0],
-        kernel[1],
+        *(_in_one_piece(alpha.tensor, pred) for alpha in alphas),
+        *(alpha.number for alpha in alphas),
+        kind.name,
+        kind.parameter,
         box_cox,
         box_format,
         scale,
@@ -157,13 +95,11 @@ def fused_loss(
     return loss
 
 
-def _split(alpha: Alpha, pred: Tensor) -> tuple[Tensor | None, float]:
-    """An α as a tensor (of one number, or of one per pair) or as a number."""
-    if not isinstance(alpha, Tensor):
-        return None, alpha
-    if alpha.numel() == 1:
-        return alpha.reshape(()), 0.0
-    return torch.broadcast_to(alpha, pred.shape[:-1]).contiguous(), 0.0
+def _in_one_piece(alpha: Tensor | None, pred: Tensor) -> Tensor | None:
+    """The tensor of an α as a kernel reads it: one number, or one per pair."""
+    if alpha is None or alpha.numel() == 1:
+        return alpha if alpha is None else alpha.reshape(())
+    return torch.broadcast_to(alpha, pred.shape[:-1]).contiguous()
 
 
 def _launch(
@@ -175,24 +111,26 @@ def _launch(
     alpha: float,
     penalty_alpha: float,
     kind: str,
-    parameter: float,
+    parameter: Sequence[float],
     box_cox: bool,
     box_format: str,
     scale: float,
     reduce: bool,
     want_grad: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Loss and gradient, both times ``scale``; the gradient is empty unless wanted."""
+    """Loss and gradient, both times ``scale``; the gradient is empty unless wanted.
+
+    An operator takes tensors and numbers only: hence the parts of each ``Exponent``, and a kind as
+    its name and its parameter, if that was given.
+    """
+    resolved = kind_from_numbers(kind, parameter)
     return _launcher(pred)(
         pred,
         target,
         weight,
-        (
-            alpha if alpha_each is None else alpha_each,
-            penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
-        ),
-        kind=kind,
-        parameter=parameter,
+        (Exponent(alpha_each, alpha), Exponent(penalty_alpha_each, penalty_alpha)),
+        kind=resolved.kernel,
+        parameter=resolved.number,
         box_cox=box_cox,
         box_format=box_format,
         scale=scale,
@@ -275,15 +213,12 @@ def _reference_gradient(
 ) -> Tensor:
     """The gradient as a function that can be differentiated again."""
     target, weight, alpha_each, penalty_alpha_each = others
-    alpha, penalty_alpha, kernel, parameter, box_cox, box_format, scale, reduce, _ = settings
+    alpha, penalty_alpha, kind, parameter, box_cox, box_format, scale, reduce, _ = settings
     loss = reference_loss(
         pred,
         target,  # type: ignore[arg-type]
-        terms_of=_terms_of(kernel, parameter),
-        alphas=(
-            alpha if alpha_each is None else alpha_each,
-            penalty_alpha if penalty_alpha_each is None else penalty_alpha_each,
-        ),
+        terms_of=kind_from_numbers(kind, parameter).terms,
+        alphas=(Exponent(alpha_each, alpha), Exponent(penalty_alpha_each, penalty_alpha)),
         box_cox=box_cox,
         box_format=box_format,
         weight=weight,
@@ -291,20 +226,6 @@ def _reference_gradient(
     )
     (grad,) = torch.autograd.grad(loss * scale, pred, slope, create_graph=True)
     return grad
-
-
-def _terms_of(kernel: str, parameter: float) -> TermsFunction:
-    """The reference of a kernel."""
-    with_parameter: dict[str, Callable[[], TermsFunction]] = {
-        "mpdiou_in_image": lambda: partial(
-            kinds.mpdiou, image_size=(parameter * 0.6, parameter * 0.8)
-        ),
-        "piou_v2": lambda: partial(kinds.piou, version=2),
-        "shape_iou": lambda: partial(kinds.shape_iou, scale=parameter),
-        "nwd": lambda: partial(kinds.nwd, constant=parameter),
-        "biou": lambda: partial(kinds.biou, beta=parameter),
-    }
-    return with_parameter[kernel]() if kernel in with_parameter else KINDS[kernel]
 
 
 def _launcher(pred: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from alphaiou.losses.formula import Exponent
 from alphaiou.losses.kernels import analytic
 
 #: Two pairs per thread: with more, registers run out before the memory pipes are busy.
@@ -171,7 +172,7 @@ def launch(
     pred: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    alphas: tuple[float | Tensor, float | Tensor],
+    alphas: tuple[Exponent, Exponent],
     *,
     kind: str,
     parameter: float,
@@ -191,7 +192,7 @@ def launch(
     grad = torch.empty(pred.shape if want_grad else 0, dtype=torch.float32, device=pred.device)
     if count == 0:
         return loss.zero_(), grad
-    (alpha_ptr, alpha), (penalty_ptr, penalty_alpha) = map(_split_alpha, alphas)
+    (alpha_ptr, alpha), (penalty_ptr, penalty_alpha) = alphas
     tensors = (pred, target, weight, alpha_ptr, penalty_ptr, loss, grad if want_grad else None)
     numbers = (count, alpha, penalty_alpha, parameter, scale)
     constants = (_stride(alpha_ptr), _stride(penalty_ptr), kind, box_cox, box_format, reduce, block)
@@ -248,10 +249,6 @@ def scaled(grad: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
     with _on_device_of(grad):
         _scaled_kernel[(triton.cdiv(count, block),)](grad, slope, out, count, limit, block)
     return out
-
-
-def _split_alpha(alpha: float | Tensor) -> tuple[Tensor | None, float]:
-    return (alpha, 0.0) if isinstance(alpha, Tensor) else (None, alpha)
 
 
 def _stride(alpha: Tensor | None) -> int:

@@ -1,23 +1,32 @@
-"""Pages and charts as text: HTML and SVG that take their colours from the page's style sheet."""
+"""Parts of a page as text: elements, tables, and charts with their values."""
 
 from __future__ import annotations
 
 import html
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-#: Colours that the style sheet has for series, as classes ``s0`` to ``s6``.
-SERIES_COLOURS = 7
-WIDTH, HEIGHT = 400, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 40  # margins around the area of a chart
+from alphaiou._figures import CATEGORICAL, INK, STYLE, figure_svg
 
-Points = Sequence[tuple[float, float]]
+if TYPE_CHECKING:
+    from alphaiou.study.figures import Chart
+
+#: The colours of figures and their counterparts in the style sheet, which has dark ones too.
+PAGE_COLOURS = {
+    **{colour.lower(): f"var(--s{number})" for number, colour in enumerate(CATEGORICAL)},
+    INK: "var(--ink)",
+    str(STYLE["axes.edgecolor"]).lower(): "var(--quiet)",
+    str(STYLE["grid.color"]).lower(): "var(--rule)",
+    "#ffffff": "var(--panel)",  # inside hollow marks
+}
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+#: A fallback with the widths of DejaVu Sans, by which the text was placed.
+FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 def escape(text: object) -> str:
-    """Text as it may stand in a page."""
+    """Text as HTML."""
     return html.escape(str(text))
 
 
@@ -33,142 +42,76 @@ def tag(name: str, *children: str, **attributes: object) -> str:
     return f"<{name}{inside}>{''.join(children)}</{name}>"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "", **attributes: object
+) -> str:
     """A table of text; the first column heads its rows."""
     titles = (tag("th", escape(cell), scope="col") for cell in head)
     lines = (
         tag("tr", tag("th", escape(row[0]), scope="row"), *(tag("td", escape(c)) for c in row[1:]))
         for row in rows
     )
-    return tag("table", tag("thead", tag("tr", *titles)), tag("tbody", *lines))
+    named = tag("caption", escape(caption)) if caption else ""
+    body = tag("thead", tag("tr", *titles)) + tag("tbody", *lines)
+    return tag("table", named, body, **attributes)
 
 
-@dataclass(frozen=True)
-class Axis:
-    """An axis of a chart.
-
-    Attributes:
-        label: What it shows.
-        low: Where it starts.
-        high: Where it ends.
-        whole: Whether it counts, so that there is nothing between 1 and 2.
-    """
-
-    label: str
-    low: float
-    high: float
-    whole: bool = False
-
-    def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
-        return (value - self.low) / (self.high - self.low)
-
-    def ticks(self) -> list[float]:
-        """Round numbers along the axis, about five of them.
-
-        Examples:
-            >>> Axis("", 0, 9).ticks(), Axis("", 0.5, 1).ticks()
-            ([0.0, 2.0, 4.0, 6.0, 8.0], [0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
-        """
-        rough = max((self.high - self.low) / 5, float(self.whole))
-        power = 10.0 ** math.floor(math.log10(rough))
-        step = next(m * power for m in (1, 2, 5, 10) if m * power >= 0.999 * rough)
-        first = math.ceil(self.low / step - 1e-9)
-        last = math.floor(self.high / step + 1e-9)
-        return [round(place * step, 10) for place in range(first, last + 1)]
-
-
-def spanning(label: str, values: Iterable[float]) -> Axis:
-    """An axis from 0 to a little more than the largest value.
-
-    Examples:
-        >>> spanning("loss", [1.0, 2.0]).high
-        2.1
-    """
-    highest = max(values, default=0.0)
-    return Axis(label, 0.0, 1.05 * highest if highest > 0 else 1.0)
-
-
-def line_chart(series: Mapping[str, Points], x: Axis, y: Axis, title: str) -> str:
-    """A figure with a line a series and a legend; series without points are named there too.
-
-    Examples:
-        >>> chart = line_chart({"IoU": [(0, 0), (1, 2)]}, Axis("epoch", 0, 1), Axis("", 0, 2), "a")
-        >>> 'class="s0"' in chart
-        True
-    """
-    lines = [
-        tag("polyline", class_=series_class(number), points=_path(points, x, y))
-        for number, points in enumerate(series.values())
-    ]
-    drawing = tag(
-        "svg",
-        *grid_lines(x, y),
-        *lines,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_label=f"{title}: {', '.join(series)}",
-    )
-    return tag("figure", tag("h3", escape(title)), drawing, legend(series_looks(series)))
-
-
-def legend(looks: Mapping[str, str]) -> str:
-    """The names of series in their styles."""
-    keys = (tag("span", escape(name), class_=f"key {look}") for name, look in looks.items())
-    return tag("figcaption", *keys)
-
-
-def series_looks(names: Iterable[str]) -> dict[str, str]:
-    """The style of each of some series, by their order."""
-    return {name: series_class(number) for number, name in enumerate(names)}
+def scrolling(label: str, *children: str) -> str:
+    """A region that scrolls by itself where it is wider than the page."""
+    return tag("div", *children, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
 def series_class(number: int) -> str:
-    """The style of a series: a colour, and dashes once the colours are used up.
+    """The class of a series, which gives it a colour.
 
     Examples:
         >>> series_class(1), series_class(8)
-        ('s1', 's1 dashed')
+        ('s1', 's1')
     """
-    return f"s{number % SERIES_COLOURS}" + " dashed" * (number >= SERIES_COLOURS)
+    return f"s{number % len(CATEGORICAL)}"
 
 
-def steps(counts: Sequence[float], edges: Sequence[float]) -> Points:
-    """The outline of a histogram.
+def chart_figure(chart: Chart, mark: str) -> str:
+    """A chart as SVG within the page, its note, and a table of its values.
 
-    Examples:
-        >>> steps([3, 1], [0, 1, 2])
-        [(0, 3), (1, 3), (1, 1), (2, 1)]
+    Args:
+        chart: The chart.
+        mark: A name that no other chart of the page has.
     """
-    return [
-        (edge, count) for count, ends in zip(counts, pairwise(edges), strict=True) for edge in ends
-    ]
+    names = dict.fromkeys(name for panel in chart.panels for name in panel.lines)
+    label = f"{chart.title}: {', '.join(names)}"
+    tables = [table(head, rows, title, class_="values") for title, head, rows in chart.values()]
+    values = tag(
+        "details", tag("summary", "Values"), scrolling(f"Values of {chart.title}", *tables)
+    )
+    note = tag("p", escape(chart.note), class_="note") if chart.note else ""
+    return tag(
+        "figure",
+        tag("figcaption", tag("h3", escape(chart.title))),
+        scrolling(chart.title, inline_svg(figure_svg(chart.draw), label, mark)),
+        note,
+        values,
+        class_="chart",
+    )
 
 
-def grid_lines(x: Axis, y: Axis) -> list[str]:
-    """Lines and numbers at the ticks, and the names of the axes."""
-    parts = []
-    for value in y.ticks():
-        level = position(x.low, value, x, y)[1]
-        parts.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=level, y2=level))
-        parts.append(tag("text", f"{value:g}", x=LEFT - 6, y=level + 4, text_anchor="end"))
-    floor = HEIGHT - BOTTOM
-    for value in x.ticks():
-        place = position(value, y.low, x, y)[0]
-        parts.append(tag("text", f"{value:g}", x=place, y=floor + 16, text_anchor="middle"))
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(tag("text", escape(x.label), x=middle, y=HEIGHT - 6, text_anchor="middle"))
-    turned = f"rotate(-90 12 {(TOP + floor) / 2})"
-    up = {"x": 12, "y": (TOP + floor) / 2, "text_anchor": "middle", "transform": turned}
-    return [*parts, tag("text", escape(y.label), **up)]
+def inline_svg(svg: str, label: str, mark: str) -> str:
+    """An SVG file of matplotlib as part of a page: with the page's colours, and its own ids.
 
-
-def _path(points: Points, x: Axis, y: Axis) -> str:
-    places = (position(*point, x, y) for point in points)
-    return " ".join(f"{across},{down}" for across, down in places)
-
-
-def position(across: float, up: float, x: Axis, y: Axis) -> tuple[float, float]:
-    """Where a point lies in the drawing."""
-    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    return round(LEFT + width * x.share(across), 1), round(TOP + height * (1 - y.share(up)), 1)
+    Args:
+        svg: The file.
+        label: The text for readers who do not see it.
+        mark: A name that no other picture of the page has.
+    """
+    svg = svg[svg.index("<svg") :].strip()
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
+    view = re.search(r'viewBox="[^"]*"', svg)
+    assert view is not None  # matplotlib writes one
+    body = svg[svg.index(">") + 1 :]
+    # Only clip paths and markers are referred to; the ids of groups are the same in every figure.
+    body = re.sub(r'<g id="[^"]*">', "<g>", body)
+    body = re.sub(r' id="([^"]+)"', rf' id="{mark}-\1"', body)
+    body = re.sub(r'(href="|url\()#', rf"\1#{mark}-", body)
+    body = _COLOUR.sub(lambda found: PAGE_COLOURS.get(found[0], found[0]), body)
+    body = body.replace("'DejaVu Sans'", FONTS)
+    return f'<svg {view[0]} role="img" aria-label="{escape(label)}">{body}'

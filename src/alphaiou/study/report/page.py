@@ -1,4 +1,4 @@
-"""Grids and their records as one page that needs nothing else: tables, charts, pictures."""
+"""Grids and their records as one HTML page that loads nothing: tables, charts, pictures."""
 
 from __future__ import annotations
 
@@ -7,37 +7,122 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from string import Template
 from typing import Any
 
 from alphaiou._files import write_file
 from alphaiou.inference.tables import column_title
-from alphaiou.metrics.iou_histogram import SURE
-from alphaiou.study.detections import Differences, read_differences, said_of
-from alphaiou.study.grid import Grid
-from alphaiou.study.records import (
-    RowRuns,
-    RunRecord,
-    drawn_runs,
-    grid_runs,
-    load_records,
-    record_paths,
-)
-from alphaiou.study.report.charts import grid_charts
-from alphaiou.study.report.html import escape, table, tag
-from alphaiou.study.report.pictures import (
-    alike,
+from alphaiou.study.detections import (
+    FOUND,
+    Findings,
     compared_pairs,
-    drawn_note,
-    example_row,
-    examples_grid,
-    seen_runs,
+    on_same_images,
+    read_differences,
+    runs_with_pictures,
 )
+from alphaiou.study.figures import distribution_chart, grid_figures
+from alphaiou.study.grid import Grid
+from alphaiou.study.records import RowRuns, RunRecord, grid_runs
+from alphaiou.study.report.html import chart_figure, escape, scrolling, table, tag
+from alphaiou.study.report.pictures import differing_images, examples_grid
+from alphaiou.study.series import MOST_ROWS
 from alphaiou.study.tables import Line, StudyTable, study_table, table_lines
 
+ONE_SEED = (
+    "One seed per row. All rows share the images, their order, the augmentation and the initial "
+    "weights, yet another seed can move every number here by more than the losses differ, above "
+    "all in a short training. Repeat with several seeds, and on your own data, before you draw "
+    "conclusions."
+)
 
-def environment(records: Sequence[RunRecord]) -> str:
-    """The devices, versions and data of all runs, as a part of a page."""
+
+def write_report(
+    path: Path,
+    grids: Iterable[Grid],
+    records: Mapping[str, RunRecord],
+    paths: Mapping[str, Path],
+    *,
+    title: str,
+    lead: str = "",
+) -> Path:
+    """Write the page of some grids; arguments are those of :func:`report_page`."""
+    page = report_page(grids, records, paths, title=title, lead=lead)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, page)
+    return path
+
+
+def report_page(
+    grids: Iterable[Grid],
+    records: Mapping[str, RunRecord],
+    paths: Mapping[str, Path],
+    *,
+    title: str,
+    lead: str = "",
+) -> str:
+    """The page of some grids: a function of the grids and of the files of the runs alone.
+
+    Args:
+        grids: The grids; those without any run are named at the end.
+        records: The records by the names of their runs.
+        paths: The paths of the records; pictures beside them are shown.
+        title: The title of the page.
+        lead: What the page shows, in sentences.
+    """
+    every = [(grid, grid_runs(grid, records)) for grid in grids if grid.rows]
+    shown = [(grid, rows) for grid, rows in every if _runs(rows)]
+    absent = [grid.name for grid, rows in every if not _runs(rows)]
+    names = {run["name"] for _, rows in shown for run in _runs(rows)}
+    sections = (
+        _section(grid, rows, records, paths, _earlier(place, shown), alone=len(shown) == 1)
+        for place, (grid, rows) in enumerate(shown)
+    )
+    body = "\n".join(
+        (
+            _head(title, lead, shown),
+            *sections,
+            _environment([records[name] for name in sorted(names)]),
+            _absent(absent),
+        )
+    )
+    template = files("alphaiou.study.report").joinpath("template.html").read_text(encoding="utf-8")
+    return Template(template).substitute(title=escape(title), body=body)
+
+
+def _runs(rows: Mapping[str, RowRuns]) -> list[RunRecord]:
+    return [record for row in rows.values() for record in row.runs.values()]
+
+
+def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, RowRuns]]]) -> Grid | None:
+    """The first grid that has all runs and scores of a later one; None without such a grid."""
+    later, its_rows = shown[place]
+    names = {record["name"] for record in _runs(its_rows)}
+    for grid, rows in shown[:place]:
+        same_scores = grid.found_shares == later.found_shares
+        if same_scores and names <= {record["name"] for record in _runs(rows)}:
+            return grid
+    return None
+
+
+# The head and the foot
+
+
+def _head(title: str, lead: str, shown: Sequence[tuple[Grid, Mapping[str, RowRuns]]]) -> str:
+    seeds = max((len(row.runs) for _, rows in shown for row in rows.values()), default=0)
+    parts = [tag("h1", escape(title))]
+    if lead:
+        parts.append(tag("p", escape(lead)))
+    if seeds == 1:
+        parts.append(tag("p", escape(ONE_SEED), class_="warning"))
+    if len(shown) > 1:
+        links = (tag("a", escape(grid.name), href=f"#{grid.name}") for grid, _ in shown)
+        parts.append(tag("nav", *links, aria_label="Tables and figures"))
+    return "".join(parts)
+
+
+def _environment(records: Sequence[RunRecord]) -> str:
+    """The devices, versions and data of all runs."""
     versions: dict[str, set[str]] = {}
     for record in records:
         for package, version in record["versions"].items():
@@ -45,7 +130,7 @@ def environment(records: Sequence[RunRecord]) -> str:
     facts = {
         "devices": _counted([record["device"] for record in records]),
         "versions": ", ".join(
-            f"{name} {' / '.join(sorted(own))}" for name, own in versions.items()
+            f"{name} {' / '.join(sorted(several))}" for name, several in versions.items()
         ),
         "data": "; ".join(dict.fromkeys(note for record in records for note in record["notes"])),
         "scored on": _counted([f"{r['recipe']['data']['path']} {r['scored_on']}" for r in records]),
@@ -55,142 +140,18 @@ def environment(records: Sequence[RunRecord]) -> str:
     return tag("section", tag("h2", "Environment"), tag("dl", *listed), id="environment")
 
 
-def recipes_of(grid: Grid) -> str:
-    """What all rows of a grid have in common, and in what they differ."""
-    flat = {row.label: flattened(asdict(row.recipe)) for row in grid.rows}
-    keys = list(dict.fromkeys(key for own in flat.values() for key in own))
-    varied = [key for key in keys if len({_text(own.get(key)) for own in flat.values()}) > 1]
-    rows = [[label, *(_text(own.get(key)) for key in varied)] for label, own in flat.items()]
-    first = next(iter(flat.values()))
-    common = {key: first.get(key) for key in keys if key not in (*varied, "seed")}
-    parts = [tag("pre", escape(json.dumps(common, indent=1, ensure_ascii=False)), tabindex=0)]
-    if varied:
-        differing = table(["", *varied], rows).replace("<table>", '<table class="recipes">', 1)
-        parts.insert(0, tag("div", differing, class_="scroll", tabindex=0))
-    seeds = ", ".join(map(str, grid.seeds))
-    return tag("details", tag("summary", escape(f"The recipes (seeds {seeds})")), *parts)
-
-
-def flattened(values: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Nested values under dotted names.
-
-    Examples:
-        >>> flattened({"loss": {"kind": "iou"}, "epochs": 60})
-        {'loss.kind': 'iou', 'epochs': 60}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{before}{key}.")
-        else:
-            flat[f"{before}{key}"] = value
-    return flat
-
-
 def _counted(names: Sequence[str]) -> str:
     counts = {name: names.count(name) for name in dict.fromkeys(names)}
     return "; ".join(f"{name} ({count} run{'s' * (count != 1)})" for name, count in counts.items())
 
 
-def _text(value: object) -> str:
-    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _absent(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return tag("p", escape(f"Without finished runs: {', '.join(names)}."), class_="note")
 
 
-PAGE = "report.html"
-TITLE = "The paper, run again"
-#: Losses that are shown side by side in pictures.
-MOST_PICTURED = 4
-
-
-def write_paper_report(grids: Iterable[Grid], folders: Iterable[Path], out: Path) -> Path:
-    """Write the page of some grids, whole or not at all.
-
-    Args:
-        grids: What to show; those without any record are named at the end.
-        folders: Where the records are; pictures are shown where they lie beside them.
-        out: The folder to write ``report.html`` to, or a file that ends in ``.html``.
-
-    Returns:
-        The file.
-
-    Raises:
-        RecordError: A record is damaged.
-    """
-    folders = list(folders)
-    path = out if out.suffix == ".html" else out / PAGE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page = paper_page(grids, load_records(folders), record_paths(folders))
-    write_file(path, page)
-    return path
-
-
-def paper_page(
-    grids: Iterable[Grid], records: Mapping[str, RunRecord], paths: Mapping[str, Path]
-) -> str:
-    """The page: a function of the grids and of what the runs left, and of nothing else.
-
-    Args:
-        grids: What to show.
-        records: By the names of their runs.
-        paths: Where these are.
-    """
-    found = [(grid, grid_runs(grid, records)) for grid in grids if grid.rows]
-    shown = [(grid, rows) for grid, rows in found if _runs(rows)]
-    absent = [grid.name for grid, rows in found if not _runs(rows)]
-    names = {record["name"] for _, rows in shown for record in _runs(rows)}
-    body = "\n".join(
-        (
-            _head([grid for grid, _ in shown], len(names)),
-            *(
-                _section(grid, rows, records, paths, shown_in=_earlier(place, shown))
-                for place, (grid, rows) in enumerate(shown)
-            ),
-            environment([records[name] for name in sorted(names)]),
-            _absent(absent),
-        )
-    )
-    return _framed(body)
-
-
-def _earlier(place: int, shown: Sequence[tuple[Grid, Mapping[str, RowRuns]]]) -> Grid | None:
-    """The first grid that says all of a later one; none where there is no such grid."""
-    later, its_cells = shown[place]
-    own = {record["name"] for record in _runs(its_cells)}
-    for grid, rows in shown[:place]:
-        same_scores = grid.found_shares == later.found_shares
-        if same_scores and own <= {record["name"] for record in _runs(rows)}:
-            return grid
-    return None
-
-
-def _runs(rows: Mapping[str, RowRuns]) -> list[RunRecord]:
-    return [record for own in rows.values() for record in own.runs.values()]
-
-
-def _framed(body: str) -> str:
-    """The body within the frame that all pages have, with the style and the script of this one."""
-    here = files("alphaiou.study.report")
-    style, script = (
-        here.joinpath(f"paper_report.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")
-    )
-    frame = here.joinpath("report_template.html").read_text(encoding="utf-8")
-    page = Template(frame).substitute(title=TITLE, body=f"{body}\n{tag('script', script)}")
-    return page.replace("</head>", f"{tag('style', style)}\n</head>", 1)
-
-
-def _head(grids: Sequence[Grid], runs: int) -> str:
-    counted = (
-        f"{runs} finished run{'s' * (runs != 1)}, which {len(grids)} of the paper’s tables and "
-        "figures and of the controls beside them need."
-    )
-    how = (
-        "Each row is the mean over its seeds; each change is paired by seed and has its 95 % "
-        "interval; what the seeds do not decide is marked °. Where scores are drawn against what "
-        "is varied, the points of a line have the same seeds; hollow marks have one seed. Charts "
-        "can be read with a pointer, a finger, or the arrow keys."
-    )
-    links = (tag("a", escape(grid.name), href=f"#{grid.name}") for grid in grids)
-    return tag("h1", TITLE) + tag("p", escape(f"{counted} {how}")) + tag("nav", *links)
+# One section per grid
 
 
 def _section(
@@ -199,80 +160,123 @@ def _section(
     records: Mapping[str, RunRecord],
     paths: Mapping[str, Path],
     shown_in: Grid | None,
+    *,
+    alone: bool,
 ) -> str:
     heading = tag("h2", escape(grid.title))
     heading += tag("p", escape(f"In the paper: {grid.place}"), class_="place") * bool(grid.place)
     if shown_in is not None:
         link = tag("a", escape(shown_in.title), href=f"#{shown_in.name}")
-        same = tag("p", f"Its runs so far are all among those of {link}.")
+        same = tag("p", f"All its finished runs are among those of {link}.")
         return tag("section", heading, same, id=grid.name)
-    table = study_table(grid, records)
+    numbers = study_table(grid, records)
+    charts = (
+        chart_figure(chart, f"{grid.name}-{name}")
+        for name, chart in grid_figures(grid, records).items()
+    )
     return tag(
         "section",
         heading,
-        _table(table),
-        tag("div", *(tag("p", escape(note), class_="note") for note in table.notes)),
-        grid_charts(grid, rows, drawn_runs(grid, records)),
-        "" if grid.found_shares else _gallery(grid, rows, paths),
-        recipes_of(grid),
+        _table(numbers),
+        *(tag("p", escape(note), class_="note") for note in (*numbers.notes, *_speed(rows))),
+        *charts,
+        "" if grid.found_shares else _detections(grid, rows, paths, is_open=alone),
+        _recipes(grid),
         id=grid.name,
     )
 
 
-def _table(table: StudyTable) -> str:
-    titles = ["loss", *map(column_title, table.columns)]
+def _table(numbers: StudyTable) -> str:
+    titles = ["loss", *map(column_title, numbers.columns)]
     head = tag("tr", *(tag("th", escape(title), scope="col") for title in titles))
-    body = (_table_line(line) for line in table_lines(table))
-    whole = tag("table", tag("thead", head), tag("tbody", *body), class_="paper")
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=table.title)
+    body = (_table_line(line) for line in table_lines(numbers))
+    whole = tag("table", tag("thead", head), tag("tbody", *body), class_="study")
+    return scrolling(numbers.title, whole)
 
 
 def _table_line(line: Line) -> str:
     """A line; an interval stands under its change, so that columns stay narrow."""
-    rows = []
+    cells = []
     for text in line.cells:
         number, _, interval = text.partition(" (")
         under = tag("small", escape(interval.removesuffix(")"))) if interval else ""
-        rows.append(tag("td", escape(number), under))
+        cells.append(tag("td", escape(number), under))
     name = tag("th", tag("span", escape(line.name)), scope="row")
-    return tag("tr", name, *rows, class_=line.kind)
+    return tag("tr", name, *cells, class_=line.kind)
 
 
-def _gallery(grid: Grid, rows: Mapping[str, RowRuns], paths: Mapping[str, Path]) -> str:
-    """Images spread over the data, and those where two losses differ, as far as they were kept."""
-    named = alike(seen_runs(rows, paths), MOST_PICTURED)
+def _speed(rows: Mapping[str, RowRuns]) -> list[str]:
+    """The speed of training, unless there are too many rows for a sentence."""
+    speeds = [
+        f"{label} {fmean(run['throughput'] for run in row.runs.values()):.0f}"
+        for label, row in rows.items()
+        if row.runs and all("throughput" in run for run in row.runs.values())
+    ]
+    if not 0 < len(speeds) <= MOST_ROWS:
+        return []
+    return [f"Training speed in images per second: {', '.join(speeds)}."]
+
+
+def _detections(
+    grid: Grid, rows: Mapping[str, RowRuns], paths: Mapping[str, Path], *, is_open: bool
+) -> str:
+    """The findings that are kept beside the records: IoU, images, and where two losses differ."""
+    named = on_same_images(runs_with_pictures(rows, paths))
     parts = []
     if named:
-        spread = examples_grid(named, f"{grid.name}-picture")
-        parts.append(tag("details", tag("summary", "Pictures"), spread))
+        findings = {label: run.findings for label, run in named.items()}
+        parts.append(chart_figure(distribution_chart(findings), f"{grid.name}-distribution"))
+        counted = "; ".join(f"{label}: {_found(one)}" for label, one in findings.items())
+        parts.append(tag("p", escape(f"{counted}."), class_="note"))
+        images = examples_grid(named, f"{grid.name}-picture")
+        state = {"open": "open"} if is_open else {}
+        parts.append(tag("details", tag("summary", "Pictures"), images, **state))
     for number, (first, second, *folders) in enumerate(compared_pairs(rows, paths)):
         differences = read_differences(*folders)
         if differences is not None:
             mark = f"{grid.name}-differs{number}"
-            inside = _differing(differences, {"first": first, "second": second}, folders[1], mark)
+            images = differing_images(differences, first, second, folders[1], mark)
             title = f"Pictures where {first} and {second} differ"
-            parts.append(tag("details", tag("summary", escape(title)), inside))
+            parts.append(tag("details", tag("summary", escape(title)), images))
     return "".join(parts)
 
 
-def _differing(differences: Differences, names: Mapping[str, str], folder: Path, mark: str) -> str:
-    """The images of each kind; none is hidden, those where the second loss does worse neither."""
-    parts = [tag("p", escape(drawn_note(SURE)), class_="note")]
-    for kind, pairs in differences.items():
-        rows = [
-            example_row(
-                f"{mark}-{kind}{place}", dict(zip(names.values(), pair, strict=True)), folder
-            )
-            for place, pair in enumerate(pairs)
-        ]
-        shown = tag("div", *rows, class_="examples", style="--columns: 3")
-        said = said_of(kind, names)
-        parts.append(tag("h3", escape(said)) + (shown if rows else tag("p", "In no image.")))
-    return "".join(parts)
+def _found(findings: Findings) -> str:
+    ious = [iou for iou in findings.ious if iou >= FOUND]
+    if not ious:
+        return f"none of {findings.objects:,} objects found at IoU .5"
+    mean, found = f"{fmean(ious):.3f}".lstrip("0"), f"{len(ious):,} of {findings.objects:,}"
+    return f"{found} objects found at IoU .5, with a mean IoU of {mean}"
 
 
-def _absent(names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    note = f"Without any run so far, and so not on this page: {', '.join(names)}."
-    return tag("p", escape(note), class_="note")
+def _recipes(grid: Grid) -> str:
+    """The settings that differ between the rows of a grid, and those that all share."""
+    flat = {row.label: _flattened(asdict(row.recipe)) for row in grid.rows}
+    keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))
+    varied = [key for key in keys if len({_text(row.get(key)) for row in flat.values()}) > 1]
+    rows = [[label, *(_text(row.get(key)) for key in varied)] for label, row in flat.items()]
+    first = next(iter(flat.values()))
+    common = {key: first.get(key) for key in keys if key not in (*varied, "seed")}
+    seeds = ", ".join(map(str, grid.seeds))
+    parts = [tag("summary", escape(f"Recipes (seeds {seeds})"))]
+    if varied:
+        parts.append(
+            scrolling("Settings that differ", table(["", *varied], rows, class_="recipes"))
+        )
+    shared = json.dumps(common, indent=1, ensure_ascii=False)
+    return tag("details", *parts, tag("pre", escape(shared), tabindex=0))
+
+
+def _flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested values under dotted names, such as ``loss.kind``."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _text(value: object) -> str:
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

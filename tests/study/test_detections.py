@@ -1,4 +1,4 @@
-"""Images where two detectors differ, from made detections on drawn images."""
+"""Images to show, and those where two detectors differ, from made-up detections on shapes."""
 
 import json
 from dataclasses import asdict
@@ -9,9 +9,10 @@ import torch
 
 from alphaiou.data.dataset import load_dataset
 from alphaiou.study.detections import (
-    Looked,
+    RunDetections,
     choose_differing,
-    compare_looks,
+    choose_examples,
+    compare_detections,
     differences_path,
     draw_example,
     keep_differences,
@@ -19,7 +20,7 @@ from alphaiou.study.detections import (
     tally,
 )
 from alphaiou.study.records import load_records, record_paths
-from alphaiou.study.report.page import paper_page
+from alphaiou.study.report import report_page
 from alphaiou.training.recipe import recipe_hash
 from tests.study.made import records_of, table1, write_runs
 
@@ -69,10 +70,10 @@ def compared(index, tmp_path_factory):
     """The second detector finds everything, but for one image; the first the half."""
     folder = tmp_path_factory.mktemp("second")
     rows = range(len(index))
-    first = Looked("paper", index, [detections(index, row, keep=1) for row in rows])
+    first = RunDetections("paper", index, [detections(index, row, keep=1) for row in rows])
     best = int(np.flatnonzero(np.diff(index.offsets) == 1)[0])
     found = [detections(index, row, false=int(row == best)) for row in rows]
-    return best, folder, compare_looks(first, Looked("paper", index, found), folder)
+    return best, folder, compare_detections(first, RunDetections("paper", index, found), folder)
 
 
 def test_each_kind_has_its_images(compared):
@@ -104,8 +105,17 @@ def test_the_page_shows_what_was_kept(compared, tmp_path):
     differences_path(first, second).write_text(json.dumps(kinds))
     (_, ours), *_ = read_differences(first, second)["more"]
     assert json.dumps(asdict(ours)) == json.dumps(kinds["more"][0][1])
-    page = paper_page([grid], load_records([tmp_path]), record_paths([tmp_path]))
+    page = report_page([grid], load_records([tmp_path]), record_paths([tmp_path]), title="t")
     assert "Pictures where IoU and α-IoU (α=3) differ" in page
     assert "α-IoU (α=3) finds objects that IoU does not" in page
-    assert "dotted and counted as elsewhere" in page
+    assert "Dotted, and counted as elsewhere" in page
     assert page.count("data:image/png") == 4
+
+
+def test_examples_are_spread_over_images_with_objects():
+    index = load_dataset("shapes-plain-64", "train").index.take(range(200))
+    chosen = choose_examples(index, 6)
+    assert len(chosen) == 6
+    assert chosen == sorted(set(chosen))
+    assert all(len(index.boxes[index.rows(row)]) for row in chosen)
+    assert choose_examples(index.take(chosen[:2]), 6) == [0, 1]

@@ -1,13 +1,15 @@
-"""Which grids some records belong to: their scale is read off the records themselves."""
+"""The grids of some records, whose scale is read from the records themselves."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from alphaiou.data.dataset import load_dataset
+from alphaiou.data.noise import perturb_index
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import (
     BUDGET,
@@ -30,16 +32,23 @@ from alphaiou.study.records import (
 )
 
 Value = TypeVar("Value", int, str)
+#: The images of the figure of noisy boxes, and its rate of noise.
+PICTURES, RATE = 6, 0.3
+REPORT_TITLE = "The paper's experiments, repeated"
+REPORT_LEAD = (
+    "The tables and figures of the Alpha-IoU paper, and controls that it lacks, from finished "
+    "runs. Each row is a mean over its seeds; changes are paired by seed and have 95 % intervals."
+)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Grids, and the records that there are of them.
+    """Grids and their records.
 
     Attributes:
-        grids: Those that were asked for, or all that have a run.
-        records: By the names of their runs.
-        paths: Where these are.
+        grids: The grids asked for, or all that have a run.
+        records: The records by the names of their runs.
+        paths: The paths of the records.
     """
 
     grids: Sequence[Grid]
@@ -57,21 +66,21 @@ def open_study(
     """The grids of some records, each with the seeds that it was run with.
 
     Args:
-        names: The grids; all that have a run unless given.
-        folders: Where the records are.
-        data: The data set of quick runs; the one with the most records unless given.
-        epochs: Their budget; unless given the usual one, or the one with the most records.
+        names: The grids; by default all that have a run.
+        folders: The folders of the records.
+        data: The data set of quick runs; by default the one with the most records.
+        epochs: Their budget; by default the usual one, or the one with the most records.
 
     Raises:
         RecordError: There are no records, or one is damaged.
-        ValueError: There is no grid of such a name; the message lists those that there are.
+        ValueError: A grid is unknown; the message lists the known ones.
     """
     folders = list(folders)
     records = load_records(folders)
     if not records:
         places = ", ".join(map(str, folders))
         raise RecordError(f"no records of runs in {places}; alphaiou paper run --quick makes some")
-    grids = paper_grids(scale_of(records.values(), data=data, epochs=epochs))
+    grids = paper_grids(scale_of_records(records.values(), data=data, epochs=epochs))
     for name in names:
         if name not in grids:
             raise ValueError(f"no grid {name!r}; there are {', '.join(grids)}")
@@ -81,14 +90,14 @@ def open_study(
     return Study(chosen, records, record_paths(folders))
 
 
-def scale_of(
+def scale_of_records(
     records: Iterable[RunRecord], *, data: Path | None = None, epochs: int | None = None
 ) -> Scale:
-    """The scale that most of the records are of, or the one that is asked for.
+    """The scale of most of the records, or the one that is asked for.
 
     Examples:
         >>> recipe = {"detector": "yolov5s", "epochs": 100, "data": {"path": "voc320"}}
-        >>> scale = scale_of([{"recipe": recipe}])
+        >>> scale = scale_of_records([{"recipe": recipe}])
         >>> scale.name, scale.recipe().epochs
         ('voc320', 100)
     """
@@ -111,4 +120,17 @@ def _most(values: Sequence[Value]) -> Value:
 
 
 def _has_runs(grid: Grid, records: Mapping[str, RunRecord]) -> bool:
-    return any(own.runs for own in grid_runs(grid, records).values())
+    return any(row.runs for row in grid_runs(grid, records).values())
+
+
+def save_noisy_boxes(scale: Scale, out: Path) -> Iterator[Path]:
+    """Draw clean and noisy boxes, the paper's last figure, for every data set that is available."""
+    from alphaiou.data.figures import save_noise_figure
+
+    for data in scale.benchmarks.values():
+        place = scale.place(data.path)
+        if place is not None:
+            clean = load_dataset(place, data.train).index
+            noisy = perturb_index(clean, RATE, 0)
+            stem = out / f"noisy-boxes-{data.path}"
+            yield from save_noise_figure(clean, noisy, RATE, PICTURES, stem)
