@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class FoundSplit(NamedTuple):
     read: Callable[[], DetectionIndex]
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Writes an index to a folder, or adds the split to the data set in it."""
 
