@@ -1,4 +1,4 @@
-"""One look for all figures: fonts, lines, colours that colour-blind readers can tell apart."""
+"""The style of all figures: fonts, lines and a palette for colour-blind readers."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -54,14 +54,14 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 2.0,
     "savefig.dpi": 300,
-    "svg.hashsalt": "alphaiou",  # with no date in the file, equal figures are equal bytes
+    "svg.hashsalt": "alphaiou",  # together with no date, equal figures give equal bytes
 }
 
 
 def save_figure(
     draw: Callable[[], Figure], stem: Path, suffixes: Sequence[str] = ("png", "svg")
 ) -> list[Path]:
-    """Draw a figure in the house style and write it as ``stem.png`` and ``stem.svg``."""
+    """Draw a figure in the style of this module and write it as ``stem.png`` and ``stem.svg``."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in suffixes]
     with mpl.rc_context(STYLE):
@@ -72,14 +72,14 @@ def save_figure(
 
 
 def alpha_colours(alphas: Sequence[float]) -> dict[float, str]:
-    """Colours in the order of α: orange below 1, grey for 1, blue above, darker farther away."""
+    """Return a colour per α: orange below 1, grey at 1, blue above, darker farther from 1."""
     below = sorted((a for a in alphas if a < 1), reverse=True)
     above = sorted(a for a in alphas if a > 1)
     return {1.0: _ONE} | _ramp(_BELOW_ONE, below) | _ramp(_ABOVE_ONE, above)
 
 
 def panel_title(axes: Axes, letter: str, text: str) -> None:
-    """Title a panel ``(a) text``."""
+    """Set the title of a panel to ``(a) text``."""
     axes.set_title(f"({letter}) {text}", color=INK)
 
 
@@ -89,7 +89,7 @@ def _ramp(colours: LinearSegmentedColormap, alphas: Sequence[float]) -> dict[flo
 
 
 def values_only(axes: Axes, values: Sequence[float]) -> None:
-    """Mark the values that there are on the axis across, and no others."""
+    """Put ticks on the x axis at the given values only."""
     axes.xaxis.set_major_locator(FixedLocator(values))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -127,7 +127,7 @@ def test_stopped_it_goes_on_to_the_same_result(small_set, compared, tmp_path):
         run_comparison([recipe], tmp_path, execution=often, report=lambda _: stopping)
     notes = []
     (run,) = run_comparison([recipe], tmp_path, report=lambda _: Report(note=notes.append))
-    assert "going on after epoch 1 of 2" in notes
+    assert "resuming after epoch 1 of 2" in notes
     undisturbed = finished_record(compared / run.folder.name)
     assert run.record["scores"] == undisturbed["scores"]
     assert run.record["history"][-1]["box"] == undisturbed["history"][-1]["box"]
