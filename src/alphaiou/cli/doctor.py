@@ -119,5 +119,5 @@ def _check(device: str) -> str:
         loss.backward()
     except RuntimeError as error:
         return f"failed: {str(error).splitlines()[0]}"
-    error = abs(loss.item() - expected)
-    return "ok" if error < 1e-6 else f"wrong by {error:.1e}"
+    difference = abs(loss.item() - expected)
+    return "ok" if difference < 1e-6 else f"wrong by {difference:.1e}"
