@@ -1,1 +1,1 @@
-"""Timing and fuzz benchmarks, run from a clone, and the records that they wrote."""
+"""Timing and fuzz benchmarks, run from a clone, and their records."""

@@ -1,7 +1,7 @@
-"""Hard box pairs by family: what tests and the fuzz record throw at a loss.
+"""Adversarial box pairs by family, for tests and the fuzz benchmark.
 
-Each family gives ``count`` pairs of corners in float64, about the unit square; then they are scaled
-and rounded.
+Each family generates ``count`` pairs of corners in float64 around the unit square. Then the pairs
+are scaled and rounded.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ FAMILIES: dict[str, Callable[[torch.Generator, int], Boxes]] = {
 
 
 def adversarial_pairs(count: int, *, dtype: torch.dtype = torch.float32, seed: int = 0) -> Boxes:
-    """Hard pairs (pred, target) as corners, an equal share of every family in ``FAMILIES``.
+    """Return pairs (pred, target) as corners, an equal share per family in ``FAMILIES``.
 
-    Half of them are of pixel size (1e-3 to 1e4), half of any size from 1e-30 to 1e30 or as far as
-    the dtype reaches. All are finite; equal numbers stay equal through scaling and rounding.
+    Half of them are of pixel size (1e-3 to 1e4), half of any size from 1e-30 to 1e30 within the
+    range of the dtype. All are finite; equal coordinates stay equal after scaling and rounding.
     """
     generator = torch.Generator().manual_seed(seed)
     shares = [count // len(FAMILIES)] * len(FAMILIES)

@@ -1,17 +1,17 @@
-"""How far a loss in fp32 is from its float64 reference, on hard boxes.
+"""The error of a loss in fp32 against its float64 reference, on adversarial boxes.
 
-Hard boxes sit on kinks (shared edges, touching, identical) and on lengths that fp32 cannot tell
-from nothing, where no fp32 code can follow float64: the gradient there is another subgradient, or
-another convention applies. So the errors are taken over the *comparable* pairs only. A pair is
+Adversarial boxes lie on kinks (shared edges, touching, identical) or have lengths that fp32 cannot
+distinguish from 0. There no fp32 code can follow float64: the gradient is another subgradient, or
+another convention applies. Errors are therefore measured on *comparable* pairs only. A pair is
 comparable if
 
 * along each axis, any two of the four edges coincide or are further apart than 1e-24 and than 1e-24
   of the hull's longer side, and the centres coincide or are further apart than 2⁻²² of the hull;
-* the exact loss and gradient hold still (2e-6, 2e-5) when the corners move by a few fp32 roundings,
-  four times at random, up to 2⁻²² of the hull's side each.
+* the exact loss and gradient are stable (2e-6, 2e-5) under four random perturbations of the corners
+  by a few fp32 roundings, up to 2⁻²² of the hull's side each.
 
-That looks at the exact function alone, never at the code under test. How many pairs are comparable,
-and what happens on all the others too, is part of the record.
+This depends only on the exact function, never on the code under test. The record also contains the
+number of comparable pairs and the results on all other pairs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXAMPLES = 3
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Everything about some pairs, gradients in units of the hull, in float64."""
+    """Values and gradients of some pairs in float64, with gradients in units of the hull."""
 
     pred: Tensor
     target: Tensor
@@ -58,12 +58,12 @@ class _Chunk:
 
 
 def agreement(loss: PairLoss, exact: PairLoss, pairs: Iterable[tuple[Tensor, Tensor]]) -> Row:
-    """Errors of a loss against the exact one, as a row of the record.
+    """Return the errors of a loss against the exact loss, as a row of the record.
 
     Args:
         loss: The loss under test, on fp32 boxes.
-        exact: The same loss, to be given float64 boxes.
-        pairs: Predictions and targets, some at a time.
+        exact: The same loss, for float64 boxes.
+        pairs: Chunks of predictions and targets.
     """
     row: Row = {"test": "agreement", "pairs": 0, "comparable": 0, "value_error": 0.0}
     row |= {"gradient_error": 0.0, "gradient_off": 0, "value_off_all": 0, "gradient_off_all": 0}
@@ -87,7 +87,7 @@ def agreement(loss: PairLoss, exact: PairLoss, pairs: Iterable[tuple[Tensor, Ten
 
 
 def value_and_gradient(loss: PairLoss, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss of each pair and its gradient to the prediction."""
+    """Return the loss of each pair and its gradient with respect to the prediction."""
     leaf = pred.detach().clone().requires_grad_()
     value = loss(leaf, target)
     # Ones instead of a sum, in which one NaN would reach every pair.
@@ -96,7 +96,7 @@ def value_and_gradient(loss: PairLoss, pred: Tensor, target: Tensor) -> tuple[Te
 
 
 def relative_change(gradient: Tensor, exact: Tensor) -> Tensor:
-    """The largest difference of a component over the largest component, pair by pair."""
+    """Return the largest difference of a component over the largest component, per pair."""
     largest = exact.abs().amax(dim=-1).clamp(min=LEAST_GRADIENT)
     return (gradient - exact).abs().amax(dim=-1) / largest
 
@@ -129,7 +129,7 @@ def _compare(loss: PairLoss, exact: PairLoss, pred: Tensor, target: Tensor) -> _
 
 
 def _uninverted(boxes: Tensor) -> Tensor:
-    """Corners as the losses take them: an inverted side shrinks to its midpoint."""
+    """Return corners as the losses see them: an inverted side shrinks to its midpoint."""
     first, second = boxes[:, :2], boxes[:, 2:]
     middle, inverted = (first + second) / 2, second < first
     return torch.cat(

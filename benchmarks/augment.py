@@ -2,8 +2,8 @@
 
     python -m benchmarks.augment [--sizes 320 640] [--images 2000] [--batch 64]
 
-Times are medians over rounds of many calls, in milliseconds a batch, random numbers included. The
-cache is random noise, which no memory cache of the device holds: photographs are no faster.
+Times are medians over rounds of many calls, in milliseconds per batch, including random numbers.
+The images are random noise and exceed the memory cache of the device; photographs are not faster.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import torch
 from alphaiou.data.pipeline.augment import Augmentation, augment, sample_augmentation
 from alphaiou.data.pipeline.cache import ImageCache
 
-MOST_BOXES = 56  # what VOC needs
+MOST_BOXES = 56  # sufficient for VOC
 
 
 def random_cache(images, side, device):
@@ -43,7 +43,7 @@ def make_step(cache, batch, settings, slots):
 
 
 def graphed(step, first):
-    """The step as a CUDA graph; calling it replays."""
+    """Capture the step as a CUDA graph; calling the result replays it."""
     side_stream = torch.cuda.Stream()
     side_stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side_stream):
@@ -75,13 +75,13 @@ def median_ms(step, first, *, rounds, calls):
 
 
 def fresh(replay, first):
-    """Whether two replays give different pictures: the graph draws new random numbers."""
+    """Return whether two replays differ, so that the graph draws new random numbers."""
     before = replay(first).images.clone()
     return not torch.equal(before, replay(first).images)
 
 
 def kernels(step, first):
-    """The time of each kernel of one call, the longest first."""
+    """Return the time of each kernel of one call, the longest first."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as found:

@@ -1,6 +1,6 @@
-"""What is compared: our backends, the textbook formula, torch.compile of it, and torchvision.
+"""The compared implementations: our backends, the textbook formula (eager, compiled), torchvision.
 
-Every contender is one function of predictions and targets that returns the mean loss.
+Every contender is a function of predictions and targets that returns the mean loss.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Contender:
     name: str
     ours: bool
     loss: MeanLoss
-    #: torchvision indexes with a boolean mask, which waits for the device: no CUDA graph holds it.
+    #: torchvision indexes with a boolean mask, which synchronises and cannot be captured.
     capturable: bool = True
 
 
 def contenders(
     kind: str, alpha: float, *, backends: Sequence[str], compiled: bool
 ) -> list[Contender]:
-    """Every implementation of this kind; torchvision, which has no α, computes α = 1."""
+    """Return every implementation of a kind; torchvision has no α and computes α = 1."""
     found = [Contender(backend, True, _ours(kind, alpha, backend)) for backend in backends]
     if kind in PLAIN_KINDS:
         found.append(Contender("eager", False, _plain(kind, alpha)))
@@ -55,7 +55,7 @@ def contenders(
 
 
 def torchvision_loss(kind: str) -> Callable[..., Tensor] | None:
-    """The loss of a kind in torchvision; None where it has none or is not installed."""
+    """Return the loss of a kind in torchvision, or None if it is not available."""
     if kind not in TORCHVISION_KINDS:
         return None
     try:
@@ -74,16 +74,17 @@ def _plain(kind: str, alpha: float) -> MeanLoss:
     def loss(pred: Tensor, target: Tensor) -> Tensor:
         return plain_loss(pred, target, kind, alpha).mean()
 
-    # A code object of its own: torch.compile counts recompilations by code object and, past a
+    # A separate code object: torch.compile counts recompilations by code object and, past a
     # limit, quietly runs eagerly.
     code = loss.__code__.replace(co_name=f"plain_{kind}")
     return FunctionType(code, globals(), code.co_name, None, loss.__closure__)
 
 
 def plain_loss(pred: Tensor, target: Tensor, kind: str, alpha: float, eps: float = 1e-7) -> Tensor:
-    """The α-loss of a textbook: the plain formula, an ε in every denominator, and ``pow``.
+    """Return the textbook α-loss: the plain formula, an ε in every denominator, and ``pow``.
 
-    Half precision is widened first, as torchvision does; without that it overflows at 600 pixels.
+    Half precision is converted to fp32 first, as in torchvision; otherwise it overflows at 600
+    pixels.
     """
     px1, py1, px2, py2 = pred.float().unbind(-1)
     tx1, ty1, tx2, ty2 = target.float().unbind(-1)

@@ -1,12 +1,11 @@
-"""Training steps of Faster R-CNN and DETR: ours against torchvision's and transformers', one run.
+"""Training steps of Faster R-CNN and DETR, ours against torchvision's and transformers'.
 
     python -m benchmarks.detectors [--only detr] [--out PATH]
 
-The same network (ResNet-50 from scratch, all of it trained, with batch norms that learn in Faster
-R-CNN and frozen ones in DETR, as theirs have), the same precision, 16 images of 320 pixels with the
-same boxes. Ours is the whole step of ``alphaiou train``, augmentation
-included; theirs is forward, backward and torch's own optimiser on a batch that already lies on the
-device.
+All are measured in one run with the same network (ResNet-50 from scratch, fully trained, with
+trained batch norms in Faster R-CNN and frozen ones in DETR), the same precision, and 16 images of
+320 pixels with the same boxes. Ours is the whole step of ``alphaiou train`` including augmentation.
+Theirs is forward, backward and torch's optimiser on a batch that is already on the device.
 """
 
 import argparse
@@ -50,7 +49,7 @@ def ours(detector, recipe, cache, *, fast, calls):
 
 
 def parts_of(step):
-    """The step's parts, each as a graph of its own."""
+    """The parts of the step, each captured as a separate graph."""
     place = torch.zeros((), dtype=torch.int64, device="cuda")
     (batch,) = step.batches.draw(place)
     calls = {
@@ -61,7 +60,7 @@ def parts_of(step):
 
 
 def batch_of(recipe, cache):
-    """Images from 0 to 1 and boxes of one batch, as torchvision takes them."""
+    """Return images in [0, 1] and boxes of one batch, in torchvision's format."""
     rows = range(recipe.batch_size)
     images = [cache.pixels[row].permute(2, 0, 1).float() / 255 for row in rows]
     counts = cache.counts[: recipe.batch_size].tolist()
@@ -103,7 +102,7 @@ def transformers_step(recipe, cache, device):
     backbone = ResNetConfig(out_features=["stage4"])
     config = DetrConfig(backbone_config=backbone, num_labels=CLASSES, auxiliary_loss=True)
     model = DetrForObjectDetection(config)
-    # As it comes, transformers freezes the backbone; here as much is trained as by ours.
+    # transformers freezes the backbone by default; here the same parts are trained as in ours.
     model = model.requires_grad_().to(device, memory_format=torch.channels_last).train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=1e-4)
     images, boxes, labels = batch_of(recipe, cache)
@@ -126,13 +125,13 @@ def transformers_step(recipe, cache, device):
 
 
 def reset_peak(device):
-    """Before a step is made: what a recorded one needs, it takes as it is recorded."""
+    """Reset the memory statistics before a step is built: capturing it allocates its memory."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
 
 
 def timed(step, recipe, device, calls):
-    """The median of three rounds."""
+    """Return the median of three rounds."""
     found = []
     for _ in range(3):
         synchronise(device)
@@ -163,7 +162,7 @@ def main():
     parser.add_argument("--side", type=int, default=320)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--calls", type=int, default=50)
-    parser.add_argument("--only", default="", help="the contenders whose names hold this")
+    parser.add_argument("--only", default="", help="only contenders whose name contains this")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     fast, calls = device.type == "cuda", arguments.calls

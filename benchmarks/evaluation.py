@@ -1,8 +1,8 @@
-"""Scoring 5,000 images with 250,000 detections, beside pycocotools.
+"""Time to score 5,000 images with 250,000 detections, compared with pycocotools.
 
     python -m benchmarks.evaluation      # writes benchmarks/evaluation-cpu.json
 
-The time is that of everything after the detector: lists of tensors to arrays, checks, all numbers.
+The time includes everything after the detector: conversion to arrays, checks, and all scores.
 """
 
 import os
@@ -20,7 +20,7 @@ IMAGES, TARGETS, DETECTIONS, CLASSES, BATCH, REPEATS = 5000, 3, 50, 80, 64, 9
 
 
 def made_set(seed=0):
-    """Per image 3 targets and 50 detections, a fifth of them near a target."""
+    """Return 3 targets and 50 detections per image, a fifth of them near a target."""
     random = np.random.default_rng(seed)
     predictions, targets = [], []
     for number in range(IMAGES):

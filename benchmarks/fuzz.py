@@ -1,11 +1,11 @@
-"""Hard boxes thrown at the losses, ours and torchvision's: what is not finite, and how far off.
+"""Fuzz our losses and torchvision's with adversarial boxes: non-finite results and errors.
 
     python -m benchmarks.fuzz [--backend reference] [--pairs 1000000] [--device cpu]
 
-Two domains are counted: ``all``, every pair of ``adversarial_pairs``, inverted corners and 1e±30
-included; and ``ordinary``, the pairs that a detector can produce, so that no implementation is
-blamed for input that it does not claim to accept: corners in order, no coordinate above 1e4, and
-together at least 1e-3 wide or high. Ordinary boxes may be flat, points, identical or touching.
+Results are reported for two domains. ``all`` contains every pair of ``adversarial_pairs``,
+including inverted corners and sizes of 1e±30. ``ordinary`` contains the pairs that a detector can
+produce, which every implementation should accept: corners in order, no coordinate above 1e4, and a
+hull of at least 1e-3 in width or height. Ordinary boxes may be flat, points, identical or touching.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ORDINARY_COORDINATE, ORDINARY_HULL = 1e4, 1e-3
 
 @dataclass(frozen=True)
 class Battery:
-    """Pairs of one dtype with what is needed to judge values and gradients."""
+    """Pairs of one dtype with their domain and the units of their gradients."""
 
     pred: Tensor
     target: Tensor
@@ -57,7 +57,7 @@ class Battery:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Try every loss; write the record after each of them, in case the run is stopped."""
+    """Test every loss; the record is written after each, in case the run is interrupted."""
     options = _options(argv)
     path = options.out or FOLDER / f"fuzz-{options.device.type}.json"
     batteries = {dtype: list(_batteries(dtype, options)) for dtype in options.dtypes}
@@ -98,20 +98,20 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--pairs",
         type=positive,
         default=1_000_000,
-        help="pairs for each loss and power, shared equally by the dtypes",
+        help="number of pairs per loss and power, divided equally among the dtypes",
     )
     parser.add_argument(
         "--dtypes",
         nargs="+",
         choices=list(DTYPES),
         default=list(DTYPES),
-        help="the fused backend leaves out fp64",
+        help="dtypes to test; the fused backend has no fp64",
     )
     parser.add_argument(
         "--backend",
         choices=["auto", "reference", "fused"],
         default="auto",
-        help="which of ours; auto is fused on CUDA and reference on the CPU",
+        help="our backend; auto is fused on CUDA and reference on the CPU",
     )
     add_common_options(parser)
     options = parser.parse_args(argv)
@@ -125,7 +125,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _summary(rows: Sequence[Row]) -> str:
-    """What one step found, over all dtypes."""
+    """Summarise one step over all dtypes."""
     hard = [row for row in rows if row["test"] == "finite" and row["domain"] == "all"]
     pairs, values, gradients = (
         sum(row[key] for row in hard)
@@ -138,10 +138,10 @@ def _summary(rows: Sequence[Row]) -> str:
 
 
 def finite_rows(loss: PairLoss, chunks: list[Battery]) -> list[Row]:
-    """Count what is not finite, one row per domain.
+    """Count non-finite results, one row per domain.
 
-    ``largest_gradient`` is the largest ``|∂L/∂x|`` times the side of the hull along the axis of x,
-    over the finite gradients: a number without a unit, the same for boxes of every size.
+    ``largest_gradient`` is the maximum of ``|∂L/∂x|`` times the side of the hull along the axis of
+    x, over finite gradients. It is dimensionless and independent of the box size.
     """
     rows = []
     results = [value_and_gradient(loss, chunk.pred, chunk.target) for chunk in chunks]
@@ -162,7 +162,7 @@ def finite_rows(loss: PairLoss, chunks: list[Battery]) -> list[Row]:
 
 
 def is_ordinary(pred: Tensor, target: Tensor) -> Tensor:
-    """Pairs that a detector can produce: corners in order, moderate coordinates, a hull of 1e-3."""
+    """Return pairs that a detector can produce: ordered corners, moderate coordinates and hull."""
     boxes = torch.stack([pred, target], dim=-2)
     in_order = (boxes[..., 2:] >= boxes[..., :2]).all(dim=-1)
     near = (boxes.abs() <= ORDINARY_COORDINATE).all(dim=-1)
@@ -170,7 +170,7 @@ def is_ordinary(pred: Tensor, target: Tensor) -> Tensor:
 
 
 def hull_sides(pred: Tensor, target: Tensor) -> Tensor:
-    """Width, height, width, height of the smallest box around all corners, in float64."""
+    """Return width, height, width, height of the hull of each pair, in float64."""
     corners = torch.cat([pred, target], dim=-1).double().reshape(-1, 4, 2)
     sides = corners.amax(dim=-2) - corners.amin(dim=-2)
     return torch.cat([sides, sides], dim=-1)

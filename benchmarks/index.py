@@ -1,12 +1,12 @@
-"""How long a COCO file of the real size takes to open, and how much memory.
+"""Time and memory to open a COCO file of realistic size.
 
     python -m benchmarks.index            # writes benchmarks/index-cpu.json
 
-The file is made up: as many images, annotations and bytes as COCO's instances_train2017.json, with
-polygons, and an empty file for each image. "Cold" is without a kept index; the file itself has just
-been written, and so is read from memory rather than from a disk. Each measurement is a process of
-its own that calls `load_dataset`; the memory is the most that the process ever held, shared
-libraries included (VmHWM of Linux: ru_maxrss would begin with that of the process above it).
+The file is synthetic, with as many images, annotations and bytes as COCO's
+instances_train2017.json, with polygons, and an empty file per image. "Cold" is without an index
+cache; the file itself has just been written and is read from the page cache. Each measurement runs
+`load_dataset` in a new process. The memory is the peak of that process including shared libraries
+(VmHWM of Linux, since ru_maxrss starts with the value of the parent process).
 """
 
 import argparse
@@ -51,7 +51,7 @@ print(json.dumps({
 
 
 def write_annotations(path, images, annotations):
-    """A COCO file with the fields, and nearly the bytes, of the real one."""
+    """Write a COCO file with the fields and about the size of the real one."""
     rng = np.random.default_rng(0)
     polygons = [
         ",".join(f"{value:.2f}" for value in rng.uniform(0, 640, 2 * points))

@@ -1,12 +1,12 @@
-"""Trainings of other frameworks with their own box loss and with ours: equality, time of a step.
+"""Train other frameworks with their own box loss and with ours: equality and step time.
 
     python -m benchmarks.integrations --out benchmarks/integrations-cpu.json
     python -m benchmarks.integrations --device cuda --out benchmarks/integrations-cuda.json
 
-Every framework trains a model from random weights on drawn images, one batch over and over. The
-losses of the first steps are compared at α = 1 with the framework's own kind, and its own with its
-own again, which tells what the device alone does. Then one model takes steps with its own loss and
-with ours in turn, so that whatever else the machine does meets both.
+Every framework trains a model from random weights on one batch of drawn images. The losses of the
+first steps at α = 1 are compared with those of the framework's own loss. Two runs of the own loss
+measure the nondeterminism of the device. Then one model alternates between both losses, so that
+other load on the machine affects both equally.
 """
 
 import argparse
@@ -37,7 +37,7 @@ os.environ |= {
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained, and on what."""
+    """The model and the batch."""
 
     device: torch.device
     side: int
@@ -46,7 +46,7 @@ class Setting:
 
 
 def drawn(setting):
-    """Images from 0 to 1, and for each its labels and its boxes as parts of the image, cxcywh."""
+    """Return images in [0, 1], and their labels and relative boxes in cxcywh."""
     dataset = load_dataset("shapes", "train")
     rows = [dataset[i] for i in range(setting.images)]
     size = (setting.side, setting.side)
@@ -63,7 +63,7 @@ def drawn(setting):
 
 
 def stepper(model, losses):
-    """A training step, which gives its loss."""
+    """A training step, which returns its loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def step():
@@ -139,7 +139,7 @@ MMENGINE_LOSSES = [torchvision_giou]
 
 @contextmanager
 def mmengine_loss(text):
-    """A loss from MMEngine's registry, for a while."""
+    """Register a loss in MMEngine's registry temporarily."""
     importlib.import_module("alphaiou.integrations.mmengine")
     from mmengine.registry import MODELS
 
@@ -151,7 +151,7 @@ def mmengine_loss(text):
 
 
 def mmengine_step(setting):
-    """A network that finds one box an image."""
+    """A network that predicts one box per image."""
     images, targets = drawn(setting)
     boxes = torch.stack([target["boxes"][0] for target in targets])
     corners, weight = convert_boxes(boxes, "cxcywh", "xyxy"), torch.ones_like(boxes)
@@ -186,7 +186,7 @@ SIZES = {
 
 
 def seconds(step, setting):
-    """The time of one of some steps in a row: of the process on a CPU, which others may use too."""
+    """Return the mean time of consecutive steps; on a CPU the process time, as it may be shared."""
     clock = time.perf_counter if setting.device.type == "cuda" else time.process_time
     start = clock()
     for _ in range(setting.steps_in_a_row):
@@ -198,7 +198,7 @@ def seconds(step, setting):
 
 @contextmanager
 def repeatable():
-    """Whatever torch can compute the same way twice, in full precision."""
+    """Make torch deterministic where possible, in full precision."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
         yield
@@ -206,7 +206,7 @@ def repeatable():
 
 
 def first_losses(make, setting, context):
-    """The losses of five steps of a new model, and its step."""
+    """Return the losses of five steps of a new model, and its step."""
     step = make(setting)
     with repeatable(), context:
         return [step().item() for _ in range(5)], step

@@ -1,4 +1,4 @@
-"""Speed and memory of the losses, ours and other implementations, side by side in one process.
+"""Speed and memory of our losses and other implementations, measured in one process.
 
     python -m benchmarks.losses [--kinds ciou] [--no-compile] [--device cpu]
 
@@ -39,7 +39,7 @@ PASSES = ("forward", "forward+backward")
 
 @dataclass(frozen=True)
 class Cell:
-    """One line of the benchmark: all contenders do the same work."""
+    """One configuration of the benchmark; all contenders do the same work."""
 
     kind: str
     alpha: float
@@ -48,21 +48,21 @@ class Cell:
     mode: str
 
     def __str__(self) -> str:
-        """What is being measured, for people."""
+        """Return a readable label."""
         return f"{self.kind} α={self.alpha:g} {self.dtype} {self.pairs:,} {self.mode}"
 
     @property
     def least_bytes(self) -> int:
-        """Bytes that must move: boxes in; for the backward pass the gradient out, in, and out.
+        """Return the memory traffic in bytes: boxes in; for backward the gradient out, in, and out.
 
-        The fused forward pass leaves the gradient in fp32, the backward pass scales it.
+        The fused forward pass writes the gradient in fp32, and the backward pass scales it.
         """
         size = DTYPES[self.dtype].itemsize
         return self.pairs * (8 * size if self.mode == "forward" else 8 * size + 32 + 4 * size)
 
 
 def cells(kinds: Iterable[str], dtypes: Iterable[str], sizes: Sequence[int]) -> list[Cell]:
-    """CIoU in every size and dtype, and with α = 1; others in fp32, smallest and largest."""
+    """Return all configurations: CIoU in every size and dtype; other kinds in fp32, two sizes."""
     ends = tuple(dict.fromkeys((sizes[0], sizes[-1])))
     found: list[Cell] = []
     for kind in kinds:
@@ -76,7 +76,7 @@ def cells(kinds: Iterable[str], dtypes: Iterable[str], sizes: Sequence[int]) -> 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure everything; write the record after every cell, in case the run is stopped."""
+    """Measure everything; the record is written after every cell, in case of an interruption."""
     options = _options(argv)
     path = options.out or FOLDER / f"losses-{options.device.type}.json"
     bandwidth = copy_bandwidth(options.device, megabytes=1 if options.quick else 512)
@@ -109,14 +109,14 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--sizes",
         nargs="+",
         type=positive,
-        help="numbers of pairs; by default 1,024 to 4,194,304 on CUDA, to 1,000,000 on the CPU",
+        help="numbers of pairs; by default 1,024 to 4,194,304 on CUDA, up to 1,000,000 on the CPU",
     )
     parser.add_argument(
         "--dtypes",
         nargs="+",
         choices=list(DTYPES),
         default=list(DTYPES),
-        help="all but fp32 for CIoU only",
+        help="dtypes; those other than fp32 for CIoU only",
     )
     backends = ["fused", "reference"]
     parser.add_argument("--backends", nargs="+", choices=backends, default=backends)
@@ -124,10 +124,13 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--compile",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="time the textbook formula under torch.compile too; compiling takes minutes",
+        help="also time the textbook formula under torch.compile, which takes minutes to compile",
     )
     parser.add_argument(
-        "--repeats", type=positive, default=10, help="rounds over the contenders; the median counts"
+        "--repeats",
+        type=positive,
+        default=10,
+        help="rounds over the contenders; the median is reported",
     )
     parser.add_argument(
         "--seconds", type=float, default=0.3, help="time spent on each contender of a row"
@@ -158,7 +161,7 @@ def measure_cell(cell: Cell, options: argparse.Namespace) -> list[tuple[Contende
 
 
 def _summary(measured: Iterable[tuple[Contender, Measurement]]) -> str:
-    """The wall time of every contender and, on CUDA, its time on the device; or why it failed."""
+    """Summarise the wall and device time of every contender, or the error."""
     parts = []
     for contender, result in measured:
         text = result.error or f"{result.wall_ms:.3g} ms"
@@ -169,7 +172,7 @@ def _summary(measured: Iterable[tuple[Contender, Measurement]]) -> str:
 
 
 def bound(loss: MeanLoss, pred: Tensor, target: Tensor, *, backward: bool) -> Call:
-    """One call of a loss on these boxes, with the gradient to ``pred`` if wanted."""
+    """Return one call of a loss on these boxes, optionally with the gradient of ``pred``."""
     if not backward:
         return lambda: loss(pred, target)
     leaf = pred.detach().requires_grad_()
@@ -179,7 +182,7 @@ def bound(loss: MeanLoss, pred: Tensor, target: Tensor, *, backward: bool) -> Ca
 def rows_of(
     cell: Cell, measured: Iterable[tuple[Contender, Measurement]], bandwidth: float
 ) -> list[Row]:
-    """The rows of a cell, without ratios."""
+    """Return the rows of a cell, without ratios."""
     rows = []
     for one, result in measured:
         row = {**asdict(cell), "contender": one.name, "ours": one.ours, **asdict(result)}
@@ -193,10 +196,11 @@ def rows_of(
 
 
 def with_ratios(rows: list[Row]) -> list[Row]:
-    """The rows of one cell with their speed relative to other implementations.
+    """Add the speed relative to other implementations to the rows of a cell.
 
-    ``wall_vs_torchvision`` is the wall time of torchvision over this one's, ``wall_vs_best_peer``
-    that of the fastest contender that is not ours; the same for ``device``. None without a peer.
+    ``wall_vs_torchvision`` is the wall time of torchvision divided by that of the row;
+    ``wall_vs_best_peer`` uses the fastest contender that is not ours. The same holds for
+    ``device``. Without a peer it is None.
     """
     rows = [dict(row) for row in rows]
     for clock in ("wall", "device"):
@@ -212,7 +216,7 @@ def with_ratios(rows: list[Row]) -> list[Row]:
 
 @lru_cache(maxsize=4)
 def realistic_pairs(count: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Boxes of 16 to 320 pixels in a 640-pixel image, predictions off by about a tenth of a side.
+    """Return boxes of 16 to 320 pixels in a 640-pixel image; predictions deviate by about 10 %.
 
     Examples:
         >>> pred, target = realistic_pairs(4)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.norm_silu [--batch 64] [--out PATH]
 
-The sizes are those of YOLOv5s at 320 pixels; both are compiled. A call is a CUDA graph that goes
-through copies of the features, more than a cache holds. At least, x is read twice and y written
-once, then x and the gradient are read twice and another written: that is set against a copy.
+The sizes are those of YOLOv5s at 320 pixels; both are compiled. A call is a CUDA graph over copies
+of the features that exceed the cache. The minimum traffic is to read x twice and write y once, then
+read x and the gradient twice and write a gradient. It is compared with the time of a copy.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TIMES_A_COPY = (3 + 5) / 2  # forward and backward; a copy reads once and writes
 
 
 def time_of(call, tensors):
-    """Milliseconds of a call for one of the tensors."""
+    """Return milliseconds per tensor of a call."""
 
     def calls():
         for one in tensors:
@@ -44,7 +44,7 @@ def plainly(x, norm):
 
 
 def measure(batch, side, channels, device, cache):
-    """Milliseconds of both, forward and in all, and of a copy."""
+    """Return milliseconds of both, forward and in total, and of a copy."""
     norm = nn.BatchNorm2d(channels, eps=1e-3, momentum=0.03).to(device)
     options = {"dtype": torch.bfloat16, "device": device}
     x = torch.randn(batch, channels, side, side, **options).to(memory_format=torch.channels_last)
@@ -70,7 +70,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=FOLDER / "norm_silu-cuda.json")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--cache", type=float, default=4e8, help="bytes of features to go through")
+    parser.add_argument("--cache", type=float, default=4e8, help="bytes of features per call")
     parser.add_argument("--set", nargs="*", default=[], help="NAME=NUMBER of the kernels")
     arguments = parser.parse_args()
     for name, number in (setting.split("=") for setting in arguments.set):

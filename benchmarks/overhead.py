@@ -1,4 +1,4 @@
-"""Where the time of a small call goes on CUDA: 1,024 pairs, forward and backward, in microseconds.
+"""Time breakdown of a small call on CUDA: 1,024 pairs, forward and backward, in microseconds.
 
 python -m benchmarks.overhead | tee benchmarks/overhead-cuda.txt
 """
@@ -17,7 +17,7 @@ ROUNDS = 7
 
 
 class Nothing(torch.autograd.Function):
-    """The least that a function of one's own does: a number forward, one product backward."""
+    """A minimal autograd function: a constant forward, one product backward."""
 
     @staticmethod
     def forward(ctx, boxes, number, gradient):
@@ -30,7 +30,7 @@ class Nothing(torch.autograd.Function):
 
 
 def median_us(call, *, synchronised, calls=300):
-    """The median time of a call, waiting for the device after each, or not."""
+    """Return the median time of a call, optionally synchronising after each."""
     for _ in range(30):
         call()
     torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""Records of benchmarks: what each says about its machine, how it is written and read."""
+"""Benchmark records: description of the machine, writing, reading, and common options."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ FOLDER = Path(__file__).parent
 
 
 def conditions(device: torch.device, *packages: str) -> Record:
-    """Date, device, threads and versions: the head of every record.
+    """Return date, device, threads and versions, the head of every record.
 
     Args:
-        device: Where the benchmark computes.
-        packages: Further packages whose versions matter.
+        device: The device of the benchmark.
+        packages: Further packages whose versions to record.
     """
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -36,9 +36,9 @@ def conditions(device: torch.device, *packages: str) -> Record:
 
 
 def write_record(record: Record, path: Path) -> Path:
-    """Write a record as JSON, one line per row, so that a changed row is a changed line.
+    """Write a record as JSON with one line per row, so that diffs are readable.
 
-    The file is replaced at once: an interrupted run leaves the previous record.
+    The file is replaced atomically.
     """
     head = {key: value for key, value in record.items() if key != "rows"}
     text = json.dumps(head, indent=1, ensure_ascii=False)
@@ -68,12 +68,14 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--device``, ``--seed``, ``--quick`` and ``--out`` to the options of a benchmark."""
     parser.add_argument("--device", type=_device, default="auto", help="auto, cpu or cuda")
     parser.add_argument("--seed", type=int, default=0, help="seed of the boxes")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--out", type=Path, help="the record; benchmarks/NAME-DEVICE.json")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, as a smoke test")
+    parser.add_argument(
+        "--out", type=Path, help="path of the record; by default benchmarks/NAME-DEVICE.json"
+    )
 
 
 def positive(text: str) -> int:
-    """An option that is a number of something."""
+    """Parse a positive integer option."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
@@ -81,7 +83,7 @@ def positive(text: str) -> int:
 
 
 def settings_of(options: argparse.Namespace) -> Record:
-    """The options as a record keeps them."""
+    """Return the options in the format of a record."""
     settings = {name: value for name, value in vars(options).items() if name != "out"}
     return settings | {"device": options.device.type}
 

@@ -1,4 +1,4 @@
-"""The drawn data set: how fast it is laid out and drawn, and a sheet of it.
+"""The drawn data set: speed of layout and drawing, and a contact sheet.
 
 python -m benchmarks.shapes [docs/images/shapes.png]
 """

@@ -1,8 +1,8 @@
-"""Timing: wall time from Python, time on the device, memory, kernels.
+"""Timing: wall time from Python, device time, memory, kernels.
 
-``measure`` lets all contenders take turns. Wall time is that of one call between two
-synchronisations. Device time, on CUDA, is that of one replay of the call recorded in a CUDA graph,
-many in a row between two events; a call that cannot be captured is queued many times instead.
+``measure`` interleaves all contenders. Wall time is the time of one call between two
+synchronisations. Device time, on CUDA, is the time per replay of the call captured in a CUDA graph,
+measured over many replays between two events. Calls that cannot be captured are queued instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_CALLS = 200
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one contender took in one cell, in milliseconds; ``error`` if it could not run."""
+    """The times of one contender in one cell, in milliseconds; ``error`` if it failed."""
 
     wall_ms: float | None = None
     wall_ms_fastest: float | None = None
@@ -42,14 +42,14 @@ def measure(
     seconds: float,
     capturable: Mapping[str, bool],
 ) -> dict[str, Measurement]:
-    """Time calls side by side, one round of each after the other.
+    """Time calls in alternating rounds.
 
     Args:
-        calls: What to time, by name.
-        device: Where the calls work.
-        repeats: Rounds; in each, everybody is timed once.
-        seconds: About how long to spend on each call, over all rounds.
-        capturable: Whether a CUDA graph may be tried.
+        calls: The calls to time, by name.
+        device: The device of the calls.
+        repeats: The number of rounds; each round times every call once.
+        seconds: The approximate time to spend on each call, over all rounds.
+        capturable: Whether to try CUDA graphs.
 
     Returns:
         Medians over all rounds.
@@ -63,7 +63,7 @@ def measure(
             results[name] = Measurement(error=f"{type(error).__name__}: {error}".splitlines()[0])
     names = list(probes)
     for turn in range(repeats):
-        # A new order each round, so that nobody always runs in the wake of the same one.
+        # A new order each round, so that no call always follows the same other call.
         start = turn % max(len(names), 1)
         for name in names[start:] + names[:start]:
             probes[name].sample()
@@ -72,7 +72,7 @@ def measure(
 
 @dataclass
 class _Probe:
-    """One call, warmed up, with its samples."""
+    """One warmed-up call with its samples."""
 
     call: Call
     device: torch.device
@@ -122,13 +122,13 @@ class _Probe:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+    """Wait for the device to finish."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def device_seconds(call: Call, count: int) -> float:
-    """Seconds between two CUDA events for each of ``count`` calls in a row."""
+    """Return seconds per call between two CUDA events, over ``count`` consecutive calls."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     call()  # the queue is never empty when the first event is reached
     start.record()
@@ -140,7 +140,7 @@ def device_seconds(call: Call, count: int) -> float:
 
 
 def captured(call: Call) -> Call | None:
-    """A replay of the call as a CUDA graph; None if it cannot be recorded."""
+    """Return a replay of the call as a CUDA graph, or None if it cannot be captured."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -159,7 +159,7 @@ def captured(call: Call) -> Call | None:
 
 
 def milliseconds(call: Call, *, calls: int = 100, rounds: int = 3) -> float:
-    """The time of a call on CUDA: the median of some rounds of many calls."""
+    """Return the time of a call on CUDA: the median over rounds of many calls."""
     found = []
     for _ in range(rounds):
         torch.cuda.synchronize()
@@ -172,7 +172,7 @@ def milliseconds(call: Call, *, calls: int = 100, rounds: int = 3) -> float:
 
 
 def graphed(call: Call) -> Call:
-    """A replay of the call as a CUDA graph."""
+    """Return a replay of the call as a CUDA graph."""
     for _ in range(3):
         call()
     torch.cuda.synchronize()
@@ -184,7 +184,7 @@ def graphed(call: Call) -> Call:
 
 
 def kernels(call: Call, count: int = 20) -> dict[str, object]:
-    """The kernels that take most of the time of a call, in milliseconds."""
+    """Return the longest kernels of a call, in milliseconds."""
     from torch.profiler import ProfilerActivity, profile
 
     call()
@@ -200,7 +200,7 @@ def kernels(call: Call, count: int = 20) -> dict[str, object]:
 
 
 def peak_bytes(call: Call, device: torch.device) -> int:
-    """The most memory that a call holds beyond what was there before, its results included."""
+    """Return the peak memory of a call beyond the memory in use before, including its results."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -212,7 +212,7 @@ def peak_bytes(call: Call, device: torch.device) -> int:
 
 
 def copy_bandwidth(device: torch.device, *, megabytes: int = 512, repeats: int = 20) -> float:
-    """Bytes a second that a copy from memory to memory reads and writes."""
+    """Return the bandwidth of a device copy in bytes per second, reads plus writes."""
     source = torch.ones(megabytes << 18, device=device)
     target = torch.empty_like(source)
     times = []
@@ -231,7 +231,7 @@ def copy_bandwidth(device: torch.device, *, megabytes: int = 512, repeats: int =
 
 @contextmanager
 def no_garbage_collection(*, collect: bool) -> Iterator[None]:
-    """Keep Python from tidying up in the middle of a measurement."""
+    """Disable garbage collection during a measurement."""
     if collect:
         gc.collect()
     gc.disable()

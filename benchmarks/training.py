@@ -1,9 +1,9 @@
-"""Where the time of a training step goes on CUDA, and how many images a second it does.
+"""Time breakdown and throughput of a training step on CUDA.
 
     python -m benchmarks.training [--quick] [--out PATH]
 
-The images are noise of the size and number of voc320's: the time of a step does not depend on what
-they show. Every variant is timed in one process, 100 steps at a time, three times over.
+The images are noise with the size and number of those of voc320: the time of a step does not depend
+on their content. All variants are timed in one process, in three rounds of 100 steps.
 """
 
 import argparse
@@ -30,7 +30,7 @@ IMAGES, MOST, CLASSES = 11_538, 42, 20
 
 
 def made_cache(side, device, images=IMAGES):
-    """As many images as voc320, about as many boxes in each."""
+    """Return as many images as voc320, with about as many boxes per image."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.poisson(torch.full((images,), 1.4), generator=generator).long() + 1
     corner = 0.6 * side * torch.rand(images, MOST, 2, generator=generator)
@@ -62,7 +62,7 @@ def make_step(detector, recipe, cache, options):
 
 
 def parts_of(step):
-    """The step's parts, each as a graph of its own."""
+    """The parts of the step, each captured as a separate graph."""
     batches = step.batches
     place = torch.zeros((), dtype=torch.int64, device="cuda")
     (batch,) = batches.draw(place)
@@ -122,8 +122,10 @@ def measure(recipe, options, *, detail):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=FOLDER / "training-cuda.json")
-    parser.add_argument("--seconds", type=float, default=1e9, help="start nothing new after this")
-    parser.add_argument("--quick", action="store_true", help="the first variant alone")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="seconds after which no new variant is started"
+    )
+    parser.add_argument("--quick", action="store_true", help="only the first variant")
     arguments = parser.parse_args()
     torch.backends.cudnn.benchmark, torch._dynamo.config.recompile_limit = True, 64  # as in a run
     both, launched, eager = (

@@ -1,11 +1,11 @@
-"""A model of Ultralytics from random weights, with its own box loss and with ours, on voc320.
+"""Train an Ultralytics model from random weights on voc320, with its own box loss and with ours.
 
     python benchmarks/ultralytics_voc320.py VOC320
 
-The losses train side by side, each in a process of its own that leaves a record in a folder. All
-settings are those of Ultralytics but for the ones that are options here; nothing is downloaded.
-It may look at the test images after every epoch, so the weights of the last one are scored, not
-those it holds for the best. Difficult objects are left out, as its own conversion of VOC does.
+The losses train in parallel, each in a separate process that writes a record to a folder. All
+settings except the options below are Ultralytics defaults; nothing is downloaded. Ultralytics may
+validate on the test images after every epoch, so the last weights are scored, not its best ones.
+Difficult objects are left out, as in its own conversion of VOC.
 """
 
 import argparse
@@ -34,9 +34,9 @@ RECORDS = Path(__file__).with_suffix("")
 
 
 def write_data(options):
-    """The images as they are and their boxes in YOLO's layout; the file that says where.
+    """Convert the data set to YOLO layout and return its configuration file.
 
-    Every loss has its own: Ultralytics keeps what it reads in files beside the labels.
+    Every loss needs its own copy, because Ultralytics writes caches next to the labels.
     """
     indices = [load_dataset(options.data, split).index for split in ("train", "test")]
     indices = [index.take(range(len(index))[: options.images]) for index in indices]
@@ -50,14 +50,14 @@ def write_data(options):
 
 
 def train_side_by_side(options):
-    """One process a loss; the exit code of the first that failed, or 0."""
+    """Run one process per loss; return the exit code of the first failure, or 0."""
     command = [sys.executable, __file__, *sys.argv[1:]]
     processes = [subprocess.Popen([*command, "--loss", loss]) for loss in options.losses]
     return next(filter(None, [process.wait() for process in processes]), 0)
 
 
 def train(options):
-    """Train with one loss, score, and leave the record."""
+    """Train with one loss, score, and write the record."""
     name = file_name(options.loss)
     os.environ |= {  # read when Ultralytics is imported
         "YOLO_CONFIG_DIR": str(options.work / f"config-{name}"),
@@ -101,7 +101,7 @@ def train(options):
 
 
 class History:
-    """What Ultralytics tells of its epochs: their time without the scoring, and their scores."""
+    """Collect the time of each epoch without validation, and its scores, from Ultralytics."""
 
     def __init__(self, *, scored):
         self.scored, self.epochs = scored, []
@@ -124,7 +124,7 @@ class History:
 
 
 def scores(metrics):
-    """The means over the classes, by our names; all are zero where nothing was detected at all."""
+    """Return the class means by our names; all are 0 if nothing was detected."""
     found = torch.as_tensor(metrics.box.all_ap, dtype=torch.float64).reshape(-1, 10)
     by_iou = found.mean(dim=0) if len(found) else torch.zeros(10)
     named = {f"ap{50 + 5 * i}": value for i, value in enumerate(by_iou.tolist())}
@@ -167,9 +167,11 @@ def main():
     parser.add_argument("--work", type=Path, default=Path("ultralytics-runs"))
     parser.add_argument("--model", default="yolov8n.yaml")
     parser.add_argument("--losses", nargs="+", default=[OWN, "ciou:3"], help="own, or kind:alpha")
-    parser.add_argument("--loss", help="train with this one alone, in this process")
+    parser.add_argument("--loss", help="train with this loss only, in this process")
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--close-mosaic", type=int, default=5, help="last epochs without mosaic")
+    parser.add_argument(
+        "--close-mosaic", type=int, default=5, help="number of final epochs without mosaic"
+    )
     parser.add_argument("--size", type=int, default=320)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
@@ -177,9 +179,9 @@ def main():
         "--score-epochs",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="score after every epoch, not at the end alone",
+        help="score after every epoch, not only at the end",
     )
-    parser.add_argument("--images", type=int, help="no more than these of each split")
+    parser.add_argument("--images", type=int, help="maximum number of images per split")
     parser.add_argument("--workers", type=int, default=7)
     parser.add_argument("--device", default="0", help="as Ultralytics names it: 0, cpu")
     options = parser.parse_args()

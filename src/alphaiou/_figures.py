@@ -1,4 +1,4 @@
-"""The style of all figures: fonts, lines, colours that colour-blind readers can tell apart."""
+"""The style of all figures: fonts, lines and a palette for colour-blind readers."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -55,14 +55,14 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "legend.handlelength": 2.0,
     "savefig.dpi": 300,
-    "svg.hashsalt": "alphaiou",  # with no date in the file, equal figures are equal bytes
+    "svg.hashsalt": "alphaiou",  # together with no date, equal figures give equal bytes
 }
 
 
 def save_figure(
     draw: Callable[[], Figure], stem: Path, suffixes: Sequence[str] = ("png", "svg")
 ) -> list[Path]:
-    """Draw a figure in the house style and write it as ``stem.png`` and ``stem.svg``."""
+    """Draw a figure in the style of this module and write it as ``stem.png`` and ``stem.svg``."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in suffixes]
     with mpl.rc_context(STYLE):
@@ -81,14 +81,14 @@ def figure_svg(draw: Callable[[], Figure]) -> str:
 
 
 def alpha_colours(alphas: Sequence[float]) -> dict[float, str]:
-    """Colours in the order of α: orange below 1, grey for 1, blue above, darker farther away."""
+    """Return a colour per α: orange below 1, grey at 1, blue above, darker farther from 1."""
     below = sorted((a for a in alphas if a < 1), reverse=True)
     above = sorted(a for a in alphas if a > 1)
     return {1.0: _ONE} | _ramp(_BELOW_ONE, below) | _ramp(_ABOVE_ONE, above)
 
 
 def panel_title(axes: Axes, letter: str, text: str) -> None:
-    """Title a panel ``(a) text``."""
+    """Set the title of a panel to ``(a) text``."""
     axes.set_title(f"({letter}) {text}", color=INK)
 
 
@@ -98,7 +98,7 @@ def _ramp(colours: LinearSegmentedColormap, alphas: Sequence[float]) -> dict[flo
 
 
 def values_only(axes: Axes, values: Sequence[float]) -> None:
-    """Mark these values on the x axis, and no others."""
+    """Put ticks on the x axis at the given values only."""
     axes.xaxis.set_major_locator(FixedLocator(values))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,4 +1,4 @@
-"""The few operations whose values or gradients would otherwise break, and how each is kept finite.
+"""Numerically safe operations, whose values and gradients stay finite.
 
 Everything else in the package is ordinary arithmetic. ``docs/mathematics.md`` states the caps.
 """
@@ -12,37 +12,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: A hull's side below this is no extent at all (fp32).
+#: A hull side below this is treated as 0 (fp32).
 FLOOR = 2.0**-94
-#: Below this, the slope of a power with α < 1 and of the logarithm is that at this point.
+#: Below this, a power with α < 1 and the logarithm have the constant slope of this point.
 SLOPE_FLOOR = 1e-6
-#: Below this share of the hull, a single side used as a denominator scales its gradient down.
+#: Below this share of the hull, the gradient of a side used as a denominator is scaled down.
 SIDE_FLOOR = 1e-3
-#: The least similarity whose logarithm is taken (the smallest normal fp32 number).
+#: The minimum argument of the logarithm (the smallest normal fp32 number).
 LOG_FLOOR = 2.0**-126
-#: No penalty counts more than this, so that its tenth power is still a number in fp32.
+#: The maximum value of a penalty, whose tenth power is finite in fp32.
 PENALTY_CEILING = 1e3
-#: Under this α the Box-Cox form needs ``expm1``: 1 − S^α would be little but rounding.
+#: Below this α the Box-Cox form uses ``expm1``, because 1 − S^α would lose all precision.
 SMALL_ALPHA = 0.1
 
 Alpha = float | Tensor
 
 
 def check_number(name: str, value: float, *, least: float = 0.0, strict: bool = True) -> None:
-    """Check that a number is finite and more than ``least``, or equal to it if not ``strict``."""
-    # Comparisons alone, which torch.compile can trace for a number that changes between calls.
+    """Check that a number is finite and above ``least``, or equal to it if not ``strict``."""
+    # Comparisons only, which torch.compile can trace for a number that changes between calls.
     if not (least < value < math.inf) and (strict or value != least):
         sign = ">" if strict else ">="
         raise ValueError(f"{name} must be a finite number {sign} {least:g}, got {value!r}")
 
 
 def safe_floor(dtype: torch.dtype) -> float:
-    """The least denominator: its reciprocal leaves room for ten more orders of magnitude."""
+    """Return the minimum denominator; its reciprocal leaves ten orders of magnitude of headroom."""
     return FLOOR if dtype == torch.float32 else 2.0**-800
 
 
 def upcast(boxes: Tensor) -> Tensor:
-    """Boxes in the precision of the computation: fp64 stays, everything else becomes fp32."""
+    """Convert boxes to the precision of the computation: fp64 is kept, all else becomes fp32."""
     if boxes.dtype in (torch.float32, torch.float64):
         return boxes
     if boxes.dtype == torch.float16 and boxes.requires_grad:
@@ -52,7 +52,7 @@ def upcast(boxes: Tensor) -> Tensor:
 
 
 class _SaturatingUpcast(torch.autograd.Function):
-    """From fp16 to fp32; the gradient, on its way back, saturates instead of overflowing."""
+    """Convert fp16 to fp32; in the backward pass, the gradient saturates instead of overflowing."""
 
     generate_vmap_rule = True
 
@@ -71,7 +71,7 @@ class _SaturatingUpcast(torch.autograd.Function):
 
 
 def scale_gradient(value: Tensor, factor: Tensor) -> Tensor:
-    """The same value, its gradient multiplied by a factor that is itself held constant."""
+    """Return the value unchanged, with its gradient multiplied by a detached factor."""
     fixed = value.detach()
     return fixed + (value - fixed) * factor.detach()
 

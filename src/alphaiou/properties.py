@@ -1,9 +1,10 @@
 """The closed-form properties of the α-IoU loss: how it reweights a pair of boxes by its IoU.
 
-All of them compare ``1 − IoU^α`` with the plain ``1 − IoU`` (Alpha-IoU, section 3.2, appendix A):
-the weights are the ratio (relative) or the difference (absolute) of the two losses, or of their
-gradients by the IoU. Each function takes floats or tensors, which broadcast; floats in give a
-float out. The limits IoU → 0, IoU → 1 and α → 1 are exact, and gradients stay accurate there.
+They compare ``1 − IoU^α`` with the plain loss ``1 − IoU`` (Alpha-IoU, section 3.2, appendix A).
+The weights are the ratio (relative) or the difference (absolute) of the two losses, or of their
+gradients with respect to the IoU. Each function accepts floats or tensors, which broadcast; it
+returns a float if all arguments are floats. The limits IoU → 0, IoU → 1 and α → 1 are exact, and
+gradients are accurate there.
 """
 
 import math
@@ -27,7 +28,7 @@ __all__ = [
 
 @runtime_checkable
 class _Weight(Protocol):
-    """A weight of (IoU, α): a float for floats, a tensor as soon as one of them is a tensor."""
+    """A weight of (IoU, α): a float for floats, a tensor if either argument is a tensor."""
 
     @overload
     def __call__(self, iou: float, alpha: float) -> float: ...
@@ -42,7 +43,7 @@ def _weight(
         [Float[Tensor, "*#batch"], Float[Tensor, "*#batch"]], Float[Tensor, "*batch"]
     ],
 ) -> _Weight:
-    """Let a formula between tensors take floats too, after checking them."""
+    """Extend a tensor formula to floats, which are checked."""
 
     @wraps(formula)
     def weight(iou: float | Tensor, alpha: float | Tensor) -> float | Tensor:
@@ -74,7 +75,7 @@ def relative_loss_weight(
         The weights, in the broadcast shape; a float if both arguments are floats.
 
     Raises:
-        ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
+        ValueError: If a float is out of range. Tensors are not checked, to avoid a host sync.
 
     Examples:
         >>> [relative_loss_weight(iou, 3.0) for iou in (0.0, 0.5, 1.0)]
@@ -107,7 +108,7 @@ def relative_gradient_weight(
         The weights, in the broadcast shape; a float if both arguments are floats.
 
     Raises:
-        ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
+        ValueError: If a float is out of range. Tensors are not checked, to avoid a host sync.
 
     Examples:
         >>> [relative_gradient_weight(iou, 3.0) for iou in (0.0, 0.5, 1.0)]
@@ -135,7 +136,7 @@ def absolute_loss_weight(
         The weights, in the broadcast shape; a float if both arguments are floats.
 
     Raises:
-        ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
+        ValueError: If a float is out of range. Tensors are not checked, to avoid a host sync.
 
     Examples:
         >>> [absolute_loss_weight(iou, 2.0) for iou in (0.0, 0.5, 1.0)]
@@ -165,7 +166,7 @@ def absolute_gradient_weight(
         The weights, in the broadcast shape; a float if both arguments are floats.
 
     Raises:
-        ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
+        ValueError: If a float is out of range. Tensors are not checked, to avoid a host sync.
 
     Examples:
         >>> [absolute_gradient_weight(iou, 3.0) for iou in (0.0, 0.5, 1.0)]
@@ -194,7 +195,7 @@ def turning_point(alpha: float | Tensor) -> float | Tensor:
         The overlaps, in the shape of ``alpha``; a float for a float.
 
     Raises:
-        ValueError: A float lies outside its range (tensors are not checked: it would be a sync).
+        ValueError: If a float is out of range. Tensors are not checked, to avoid a host sync.
 
     Examples:
         >>> [round(turning_point(alpha), 3) for alpha in (0.5, 1.0, 2.0, 3.0)]

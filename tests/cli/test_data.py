@@ -237,7 +237,7 @@ class TestConvert:
 class TestStats:
     def test_a_folder_that_cannot_be_made_is_said_before_the_tables(self, coco, tmp_path, capsys):
         (tmp_path / "file").write_text("")
-        with pytest.raises(UsageError, match=r"--out .*file/sub: the folder cannot be made"):
+        with pytest.raises(UsageError, match=r"--out .*file/sub: the folder cannot be created"):
             run("stats", coco, "--out", tmp_path / "file/sub")
         assert "median" not in capsys.readouterr().out
 

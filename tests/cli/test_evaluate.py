@@ -120,12 +120,12 @@ def test_a_folder_called_shapes_is_not_the_drawn_set(tmp_path, monkeypatch):
 def test_what_is_refused(small_set, tmp_path):
     out = ("--data", small_set, "--out", tmp_path / "out")
     good = write(tmp_path / "good.json", [])
-    with pytest.raises(UsageError, match="give a file of detections"):
+    with pytest.raises(UsageError, match="give at least one detection file"):
         run_eval(Evaluate((), small_set, out=tmp_path / "out"))
     with pytest.raises(UsageError, match="--max-detections 0: must be at least 1"):
         run(good, *out, "--max-detections", "0")
     for no_file in (tmp_path / "none.json", small_set):
-        with pytest.raises(UsageError, match=f"{no_file}: there is no such file of detections"):
+        with pytest.raises(UsageError, match=f"{no_file}: this detection file does not exist"):
             run(no_file, *out)
     with pytest.raises(UsageError, match="--min-score nan"):
         run(good, *out, "--min-score", "nan")

@@ -122,12 +122,12 @@ def test_detections_are_coco_boxes_within_the_image(trained, tmp_path):
     ("arguments", "code", "message"),
     [
         (["IMAGE", "--weights", "absent.safetensors"], 1, "absent.safetensors: there is no such"),
-        (["IMAGE", "--weights", "LAST"], 1, "take best.safetensors beside it"),
-        (["IMAGE", "--weights", "RECORD"], 1, "is no whole safetensors file"),
+        (["IMAGE", "--weights", "LAST"], 1, "use best.safetensors in the same folder"),
+        (["IMAGE", "--weights", "RECORD"], 1, "is not a complete safetensors file"),
         (["absent.jpg", "--weights", "RUN"], 1, "absent.jpg: there is no such file"),
         (["*.nothing", "--weights", "RUN"], 1, "*.nothing: there is no such file"),
         (["IMAGE", "--weights", "RUN", "--score", "2"], 2, "--score 2.0: must be from 0 to 1"),
-        (["--weights", "RUN"], 2, "give an image"),
+        (["--weights", "RUN"], 2, "give at least one image"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(trained, capsys, arguments, code, message):

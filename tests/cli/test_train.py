@@ -118,10 +118,13 @@ def test_losses_of_the_other_detectors():
     ("options", "message"),
     [
         ("--loss nonsense", "kind must be one of"),
-        ("--loss l1", "'l1' is for fasterrcnn_r50_fpn alone; with yolov5s it must be one of"),
-        ("--rpn-loss giou", "rpn_loss is for fasterrcnn_r50_fpn; yolov5s has none"),
-        ("detr --norm group", "take auto, frozen or batch"),
-        ("detr --nms-threshold 0.5", "nms_threshold is for"),
+        (
+            "--loss l1",
+            "'l1' is supported by fasterrcnn_r50_fpn only; with yolov5s it must be one of",
+        ),
+        ("--rpn-loss giou", "rpn_loss is not supported by yolov5s"),
+        ("detr --norm group", "use auto, frozen or batch"),
+        ("detr --nms-threshold 0.5", "nms_threshold is not supported by"),
         ("faster-rcnn --optimisation.schedule cosine", "drops needs"),
         ("--alpha-schedule 1", "START:END"),
         ("--alpha-schedule 1:3:zigzag", "shape"),
@@ -171,8 +174,8 @@ def test_damaged_files_of_a_run_are_one_line(data, capsys):
     assert main(["train", "--data", data, *TINY]) == 1
     err = capsys.readouterr().err
     assert len(err.splitlines()) == 1
-    assert "is no whole safetensors file" in err
-    assert "to go on from the checkpoint before it: mv" in err or "to start again: rm" in err
+    assert "is not a complete safetensors file" in err
+    assert "to resume from the previous checkpoint: mv" in err or "to start again: rm" in err
 
 
 def test_tensorboard(data, capsys):
@@ -207,7 +210,7 @@ def test_the_line_of_an_epoch():
     assert epoch_line(ENTRY | {"val": {"ap50": 0.5, "map": 0.25}}, 10).endswith(
         "left, val AP50 50.00 mAP 25.00"
     )
-    assert "7 boxes found no slot" in epoch_line(ENTRY | {"lost_boxes": 7}, 10)
+    assert "7 boxes exceeded the slots" in epoch_line(ENTRY | {"lost_boxes": 7}, 10)
 
 
 def test_curves_have_a_name_for_every_number():

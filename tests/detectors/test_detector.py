@@ -137,7 +137,7 @@ def test_anchors_are_saved_with_the_weights():
         (lambda: build_detector("yolov6", 3), f"name must be one of {', '.join(DETECTORS)}"),
         (lambda: build_detector("yolov5n", 0), "num_classes must be at least 1, got 0"),
         (lambda: build_detector("yolov5n", 3)(torch.rand(1, 3, 32, 32)), "targets must be given"),
-        (lambda: batch_targets([target((0, 0, 1, 1))], slots=0), "slots=0 are too few for the 1"),
+        (lambda: batch_targets([target((0, 0, 1, 1))], slots=0), "slots=0 is less than the 1"),
     ],
 )
 def test_wrong_arguments(call, message):

@@ -102,8 +102,10 @@ FAULTS = {
     json.dumps([one() | {"score": "high"}]): "entry 0 .*, score: expected `float`, got `str`",
     json.dumps([one() | {"image_id": None}]): "entry 0 .*, image_id: expected",
     json.dumps([{k: v for k, v in one().items() if k != "score"}]): "required field `score`",
-    json.dumps([one(), one(score=float("nan"))]): "entry 1 .*NaN and Infinity are no JSON",
-    json.dumps([one(bbox=(0, 0, float("inf"), 1))]): "entry 0 .*NaN and Infinity are no JSON",
+    json.dumps([one(), one(score=float("nan"))]): "entry 1 .*NaN and Infinity are not valid JSON",
+    json.dumps(
+        [one(bbox=(0, 0, float("inf"), 1))]
+    ): "entry 0 .*NaN and Infinity are not valid JSON",
     json.dumps([one()]).replace("0.5", "1e999"): "found.json",
     json.dumps([one(bbox=(0, 0, -1, 5))]): "entry 0 .*: bbox is .*must not be negative",
     json.dumps([one(), one(image=4)]): "image_id 4 is unknown; 1 of its 2 images are not in",

@@ -103,8 +103,8 @@ PREDICTION_FAULTS = {
     r"predictions\[1\]\['boxes'\] must be \(n, 4\), not \(2, 5\)": {"boxes": torch.zeros(2, 5)},
     r"predictions\[1\]\['boxes'\] must be \(n, 4\), not \(4,\)": {"boxes": torch.ones(4)},
     r"predictions\[1\]\['scores'\] must be \(n,\), not \(2, 1\)": {"scores": torch.ones(2, 1)},
-    r"predictions\[1\]\['scores'\] is no array of numbers": {"scores": ["high", "low"]},
-    r"predictions\[1\]\['boxes'\] is no array of numbers": {"boxes": [[1, 2], [1, 2, 3, 4]]},
+    r"predictions\[1\]\['scores'\] is not an array of numbers": {"scores": ["high", "low"]},
+    r"predictions\[1\]\['boxes'\] is not an array of numbers": {"boxes": [[1, 2], [1, 2, 3, 4]]},
     r"predictions\[1\]\['scores'\] must be \(n,\), not \(\)": {"scores": torch.tensor(0.5)},
 }
 TARGET_FAULTS = {
@@ -113,7 +113,7 @@ TARGET_FAULTS = {
     r"targets\[0\] has no 'area', but others have": {"area": torch.tensor([1.0, 2.0])},
     r"targets\[1\]: 2 boxes, but 3 values of 'iscrowd'": {"iscrowd": torch.zeros(3)},
     r"targets\[0\] has no 'image_id', but others have": {"image_id": 4},
-    r"targets\[1\]\['image_id'\] must be one whole number: 'a'": {"image_id": "a"},
+    r"targets\[1\]\['image_id'\] must be a single integer: 'a'": {"image_id": "a"},
 }
 
 
@@ -151,7 +151,7 @@ def test_every_image_counts_once():
     for numbers in ([7], [8, 8]):
         with pytest.raises(ValueError, match=f"image_id {numbers[0]} was given before"):
             scores.update([prediction()] * len(numbers), [target(image_id=n) for n in numbers])
-    with pytest.raises(ValueError, match="some targets have one and some do not"):
+    with pytest.raises(ValueError, match="some targets have one and others do not"):
         scores.update([prediction()], [target()])
     assert len(scores) == 1
 

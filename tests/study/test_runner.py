@@ -146,7 +146,7 @@ def test_a_failed_run_does_not_stop_the_rest(eventful):
 
 
 def test_a_run_whose_worker_is_killed_goes_on_in_another(eventful):
-    assert any(note.startswith("going on after epoch") for note in eventful.listener.notes)
+    assert any(note.startswith("resuming after epoch") for note in eventful.listener.notes)
     record = json.loads(list(eventful.result.records.values())[-1].read_text())
     assert [entry["epoch"] for entry in record["history"]] == [1, 2, 3, 4]
     assert multiprocessing.active_children() == []

@@ -178,7 +178,7 @@ def test_from_a_recipe_to_a_record_with_a_stop_on_the_way(name):
                 report=Report(stepped=stop_in_the_second_epoch),
             )
         record, said = train(recipe, folder / "runs", checkpoint_seconds=1e9)
-        assert "going on after epoch 1 of 2" in said
+        assert "resuming after epoch 1 of 2" in said
         trained = load_weights(folder / "runs" / record["name"])
     assert recipe_from(trained.recipe) == recipe
     assert len(record["history"]) == 2

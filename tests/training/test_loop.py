@@ -86,8 +86,8 @@ def test_weights_that_cannot_be_used(data, tmp_path, which):
     run = tmp_path / record["name"]
     path, message = {
         "nothing": (tmp_path / "absent", "there is no such file"),
-        "checkpoint": (run / "last.safetensors", f"take {WEIGHTS} beside it"),
-        "strange": (run / RECORD, "no whole safetensors file"),
+        "checkpoint": (run / "last.safetensors", f"use {WEIGHTS} in the same folder"),
+        "strange": (run / RECORD, "not a complete safetensors file"),
         "no weights": (tmp_path, "there is no such file"),
     }[which]
     with pytest.raises(CheckpointError, match=message):
@@ -117,7 +117,7 @@ def test_a_running_mean_is_part_of_the_state(data, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(recipe, tmp_path / "stopped", execution=execution, report=Report(epoch_done=stop))
     _, said = train(recipe, tmp_path / "stopped")
-    assert "going on after epoch 1 of 3" in said
+    assert "resuming after epoch 1 of 3" in said
     undisturbed = tensors(tmp_path / "undisturbed")
     assert_same_bits(tensors(tmp_path / "stopped"), undisturbed)
     means = {name: mean for name, mean in undisturbed.items() if name.endswith("mean_loss")}

@@ -73,7 +73,7 @@ def test_killed_at_ten_moments_a_run_ends_as_if_it_had_not_been(recipe, undistur
         delay = None if number % 3 == 0 else moments.uniform(0.0, 0.5)
         assert kill(process, tmp_path, number % 2, delay), "it was over before it could be killed"
     record, said = train(recipe, tmp_path)
-    assert any("going on after epoch" in line for line in said)
+    assert any("resuming after epoch" in line for line in said)
     assert len(record["history"]) == recipe.epochs
     assert_same_bits(tensors(tmp_path), tensors(undisturbed))
     assert_same_bits(tensors(tmp_path, WEIGHTS), tensors(undisturbed, WEIGHTS))
@@ -109,7 +109,9 @@ def test_a_damaged_checkpoint_is_named_with_the_way_back(tmp_path):
     run = stopped_run(recipe, tmp_path / "runs")
     last = run / "last.safetensors"
     last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(CheckpointError, match=r"no whole safetensors file.*to (start|go on)"):
+    with pytest.raises(
+        CheckpointError, match=r"not a complete safetensors file.*to (start|resume)"
+    ):
         train(recipe, tmp_path / "runs")
 
 

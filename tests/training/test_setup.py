@@ -67,7 +67,7 @@ def test_the_only_split_is_trained_on_and_several_strange_ones_are_listed(tmp_pa
     data = written(tmp_path / "set", "coco", "everything")
     assert names(resolve_splits(data)) == ("everything", None, None)
     data = written(tmp_path / "set", "coco", "more")
-    with pytest.raises(DataError, match=r"choose with data\.train: everything, more"):
+    with pytest.raises(DataError, match=r"set data.train to one of: everything, more"):
         resolve_splits(data)
 
 
@@ -137,7 +137,7 @@ def test_splits_of_other_classes_are_refused(tmp_path):
     plain = shapes_index("val", size=64, length=2, level="plain")
     write_coco(plain, tmp_path / "set", images="copy")
     recipe = tiny_recipe(str(tmp_path / "set"), data={"val": "val"})
-    with pytest.raises(DataError, match="classes of 'val' are not those of 'train'"):
+    with pytest.raises(DataError, match="classes of 'val' differ from those of 'train'"):
         run_sets(recipe)
 
 

@@ -1,7 +1,7 @@
 """The command line. Each command is a module with one frozen dataclass and one function.
 
-The imports at the top need the standard library alone: the command must start, and name what to
-install, where only the losses are installed.
+Module-level imports use the standard library only. With nothing but the losses installed, the
+command still starts and reports which extra to install.
 """
 
 import os
@@ -20,17 +20,17 @@ EXTRAS = {
 
 
 class UsageError(Exception):
-    """The arguments are wrong; the message says what is allowed."""
+    """Invalid command-line arguments; the message lists the allowed values."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: The arguments after the name of the program; those of the process by default.
+        argv: The arguments after the program name; ``sys.argv[1:]`` by default.
 
     Returns:
-        The exit code: 0, 1 for a failure, 2 for wrong arguments, 130 when interrupted.
+        The exit code: 0 for success, 1 for a failure, 2 for invalid arguments, 130 if interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -49,21 +49,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AlphaIoUError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
-        return _fail("interrupted; run the same command again to go on", 130)
+        return _fail("interrupted; run the same command again to continue", 130)
 
 
 def _without(missing: str, arguments: Sequence[str]) -> int:
-    """Report what to install; the doctor runs without it."""
+    """Report which extra to install; ``alphaiou doctor`` runs without it."""
     if arguments == ["doctor"]:
         from alphaiou.cli.doctor import Doctor, run_doctor
 
         return run_doctor(Doctor())
     install = f"pip install 'alphaiou[{EXTRAS[missing]}]'"
-    return _fail(f"this command needs {missing}, which is missing: {install}", 1)
+    return _fail(f"this command needs {missing}, which is not installed: {install}", 1)
 
 
 def _fail_outside(error: OSError) -> int:
-    """Report an error of the system; stay silent if the reader of the output closed the pipe."""
+    """Report an operating system error; stay silent if the output pipe was closed."""
     if isinstance(error, BrokenPipeError):
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
         return 1

@@ -1,4 +1,4 @@
-"""The commands: each is a frozen dataclass, which tyro turns into a parser, and a function."""
+"""The commands. Each is a frozen dataclass, which tyro turns into a parser, and a function."""
 
 import difflib
 import sys
@@ -21,7 +21,7 @@ from alphaiou.cli.predict import Predict, run_predict
 from alphaiou.cli.simulate import Simulate, run_simulate
 from alphaiou.cli.train import run_train, train_command
 
-#: A type, or a function that gives it where it cannot be had without torch.
+#: A dataclass, or a function that returns it if importing the dataclass needs torch.
 Options = type | Callable[[], type]
 
 COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[Options, Callable[[Any], int]]] = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command that the first argument names, with the other ones."""
+    """Run the command named by the first argument with the remaining arguments."""
     name, *options = arguments or ["--help"]
     if name in ("-h", "--help", "help"):
         sys.stdout.write(overview())
@@ -58,13 +58,13 @@ def run(arguments: Sequence[str]) -> int:
         command: object = tyro.cli(
             kind, prog=f"alphaiou {name}", args=options, config=(tyro.conf.FlagCreatePairsOff,)
         )
-    except SystemExit as stop:  # after --help, or after a message about wrong options
+    except SystemExit as stop:  # after --help, or after a message about invalid options
         return stop.code if isinstance(stop.code, int) else 1
     return function(command)
 
 
 def overview() -> str:
-    """The help of the program: every command with the first line of its description."""
+    """Return the help text of the program: every command with its summary line."""
     width = max(map(len, COMMANDS))
     lines = [
         f"  {name:{width}}  {(kind.__doc__ or '').splitlines()[0]}"
@@ -79,7 +79,7 @@ def overview() -> str:
             "commands:",
             *lines,
             "",
-            "alphaiou COMMAND --help explains a command; alphaiou --version is the version.",
+            "alphaiou COMMAND --help describes a command; --version prints the version.",
             "",
         )
     )

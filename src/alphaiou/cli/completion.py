@@ -10,14 +10,14 @@ from alphaiou.cli.tasks import union_of
 
 @dataclass(frozen=True)
 class Completion:
-    """Print a script that completes commands and options in a shell.
+    """Print a shell completion script for commands and options.
 
     bash: alphaiou completion bash > ~/.local/share/bash-completion/completions/alphaiou
     zsh: alphaiou completion zsh > a folder of $fpath, as _alphaiou
     """
 
     shell: tyro.conf.Positional[Literal["bash", "zsh"]]
-    """The shell."""
+    """The shell to complete in."""
 
 
 def run_completion(command: Completion) -> int:

@@ -10,12 +10,12 @@ class Curves:
 
     Writes to --out:
     - loss_and_gradient.png, .svg   the loss and its gradient (the paper's Figure 1)
-    - reweighting.png, .svg         the weights of its properties 2 to 5
-    - curves.csv                    all plotted numbers
+    - reweighting.png, .svg         the weights of the paper's Properties 2 to 5
+    - curves.csv                    all plotted values
     """
 
     alphas: tuple[float, ...] = (0.5, 1.0, 2.0, 3.0, 5.0)
-    """Powers to draw, each above 0; 1 is the plain IoU loss."""
+    """Values of α to draw, each above 0; 1 is the plain IoU loss."""
 
     out: Path = Path("runs/curves")
     """Folder to write to."""

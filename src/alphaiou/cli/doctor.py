@@ -1,4 +1,4 @@
-"""``alphaiou doctor``: needs torch alone, so that it runs where other packages are missing."""
+"""``alphaiou doctor``. It needs only torch, so that it runs when other packages are missing."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from alphaiou import __version__
 
-#: For each part of the package the extra that installs it, and the packages that it needs.
+#: For each part of the package: the extra that installs it, and the packages it needs.
 PARTS = {
     "losses": ("", ("torch",)),
     "commands": ("cli", ("tyro", "rich", "matplotlib", "numpy")),
@@ -17,17 +17,17 @@ PARTS = {
     "DETR": ("detr", ("transformers", "scipy")),
     "TensorBoard": ("tensorboard", ("tensorboard",)),
 }
-#: The frameworks that the losses plug into.
+#: The frameworks that the losses integrate with.
 FRAMEWORKS = ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr")
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Report what is installed and whether the losses compute correctly."""
+    """Report installed packages and devices, and check the losses."""
 
 
 def run_doctor(_: Doctor) -> int:
-    """Print the state of the installation; return 1 if a loss has the wrong value."""
+    """Print the state of the installation; return 1 if a loss value is wrong."""
     lines = [
         f"alphaiou {__version__}, Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()}",
@@ -54,15 +54,15 @@ def _version(package: str) -> str | None:
 
 
 def _parts() -> dict[str, str]:
-    found = {}
+    versions = {}
     for part, (extra, packages) in PARTS.items():
         missing = [name for name in packages if _version(name) is None]
-        found[part] = (
+        versions[part] = (
             f"missing {', '.join(missing)}: pip install 'alphaiou[{extra}]'"
             if missing
             else ", ".join(f"{name} {_version(name)}" for name in packages)
         )
-    return found
+    return versions
 
 
 def _frameworks() -> dict[str, str]:
@@ -72,14 +72,14 @@ def _frameworks() -> dict[str, str]:
 def _devices() -> dict[str, str]:
     import torch
 
-    found = {"cpu": f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"}
+    devices = {"cpu": f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"}
     for number in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(number)
         memory = f"{card.total_memory / 2**30:.0f} GiB"
-        found[f"cuda:{number}"] = f"{card.name}, {memory}, capability {card.major}.{card.minor}"
-    if len(found) == 1:
-        found["cuda"] = f"none that torch can use (torch is built for CUDA {torch.version.cuda})"
-    return found
+        devices[f"cuda:{number}"] = f"{card.name}, {memory}, capability {card.major}.{card.minor}"
+    if len(devices) == 1:
+        devices["cuda"] = f"not available to torch (built for CUDA {torch.version.cuda})"
+    return devices
 
 
 def _kernels() -> dict[str, str]:
@@ -98,11 +98,11 @@ def _kernels() -> dict[str, str]:
 
 
 def _checks() -> dict[str, str]:
-    """Compare α-CIoU of two boxes on every device with the value from the formula."""
+    """Compare the α-CIoU loss of two boxes on every device with its closed form."""
     import torch
 
-    places = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
-    return {f"loss on {place}": _check(place) for place in places}
+    devices = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    return {f"loss on {device}": _check(device) for device in devices}
 
 
 def _check(device: str) -> str:
@@ -110,7 +110,7 @@ def _check(device: str) -> str:
 
     from alphaiou import alpha_iou_loss
 
-    # IoU 1/3; centres 1 apart on a diagonal of √(9 + 4); no difference in shape.
+    # IoU 1/3; centre distance 1, hull diagonal √(9 + 4); equal aspect ratios.
     expected = 1.0 - (1 / 3) ** 3 + (1 / 13) ** 3
     try:
         pred = torch.tensor([[0.0, 0.0, 2.0, 2.0]], device=device, requires_grad=True)
@@ -119,5 +119,5 @@ def _check(device: str) -> str:
         loss.backward()
     except RuntimeError as error:
         return f"failed: {str(error).splitlines()[0]}"
-    off = abs(loss.item() - expected)
-    return "ok" if off < 1e-6 else f"wrong by {off:.1e}"
+    difference = abs(loss.item() - expected)
+    return "ok" if difference < 1e-6 else f"wrong by {difference:.1e}"

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score detections in COCO's format, several files side by side.
+    """Score detection files in COCO format and compare them.
 
-    A file is [{"image_id", "category_id", "bbox": [x, y, w, h], "score"}, ...]:
-    - images are named by their number or their file name
-    - categories by their number or their name
-    - of several files the first is the baseline, which the others improve on
+    Format: [{"image_id", "category_id", "bbox": [x, y, w, h], "score"}, ...]:
+    - image_id: the number or the file name of an image
+    - category_id: the number or the name of a class
+    - the first file is the baseline of the others
 
     Prints a table and writes to --out:
-    - scores.json                  all numbers, class by class too
+    - scores.json                  all scores, also per class
     - precision_recall.png, .svg   precision against recall
-    - iou_distribution.png, .svg   how well the detections lie on the objects
+    - iou_distribution.png, .svg   IoU of detections with ground truth
     """
 
     predictions: Annotated[
@@ -37,35 +37,36 @@ class Evaluate:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="PREDICTIONS.json ...", help_behavior_hint="(required)"),
     ]
-    """Files of detections, the baseline first."""
+    """Detection files, the baseline first."""
 
     data: Annotated[str, tyro.conf.arg(metavar="PATH")]
-    """The data set they were made on: a folder, an annotation file, or shapes."""
+    """Data set of the detections: a folder, an annotation file, or shapes."""
 
     split: Annotated[str, tyro.conf.arg(metavar="SPLIT")] = "val"
-    """Its split."""
+    """Split of the data set."""
 
     rule: Literal["coco", "paper", "voc", "voc07"] = "coco"
-    """paper: as coco, without difficult boxes, 300 detections; voc: since 2010; voc07: before."""
+    """paper: coco without difficult boxes, 300 detections; voc: VOC since 2010; voc07: VOC 2007."""
 
     max_detections: Annotated[
         int | None,
         tyro.conf.DisallowNone,
         tyro.conf.arg(
-            metavar="INT", help_behavior_hint="(default: 100, of paper 300, of voc and voc07 all)"
+            metavar="INT",
+            help_behavior_hint="(default: coco 100, paper 300, voc and voc07 all)",
         ),
     ] = None
-    """Detections of a class that count in an image."""
+    """Maximum number of detections per class and image."""
 
     min_score: Annotated[
         float | None,
         tyro.conf.DisallowNone,
-        tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: take all)"),
+        tyro.conf.arg(metavar="FLOAT", help_behavior_hint="(default: no limit)"),
     ] = None
-    """Leave lower scores out of the IoU distribution."""
+    """Minimum score of a detection in the IoU distribution."""
 
     per_class: bool = False
-    """Print the mAP of each class as well."""
+    """Also print the mAP of each class."""
 
     json: bool = False
     """Print scores.json instead of the tables."""
@@ -74,7 +75,7 @@ class Evaluate:
 
 
 def run_eval(command: Evaluate) -> int:
-    """Score every file, then print the tables and write the numbers and the figures."""
+    """Score every file, print the tables, and write the scores and figures."""
     from rich.console import Console
 
     from alphaiou.cli.options import make_folder
@@ -108,10 +109,10 @@ def _check_arguments(command: Evaluate) -> None:
     from alphaiou.cli import UsageError
 
     if not command.predictions:
-        raise UsageError("eval: give a file of detections, or several")
+        raise UsageError("eval: give at least one detection file")
     for path in command.predictions:
         if not path.is_file():
-            raise UsageError(f"{path}: there is no such file of detections")
+            raise UsageError(f"{path}: this detection file does not exist")
     if command.max_detections is not None and command.max_detections < 1:
         raise UsageError(f"--max-detections {command.max_detections}: must be at least 1")
     if command.min_score is not None and math.isnan(command.min_score):
@@ -125,11 +126,11 @@ def _print_tables(
     from alphaiou.metrics import comparison_rows
 
     console.print(title, highlight=False, soft_wrap=True)
-    for one in evaluations:
-        text = f"{one.name}: {one.scores.num_detections:,} detections"
+    for evaluation in evaluations:
+        text = f"{evaluation.name}: {evaluation.scores.num_detections:,} detections"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
-    scores = {one.name: one.scores for one in evaluations}
-    rows = comparison_rows({name: one.as_dict() for name, one in scores.items()})
+    scores = {evaluation.name: evaluation.scores for evaluation in evaluations}
+    rows = comparison_rows({name: score.as_dict() for name, score in scores.items()})
     console.print(comparison_table(rows, "average precision, %"))
     console.print(number_table(scores, "every score, %"))
     if per_class:

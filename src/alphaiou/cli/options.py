@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Missing = Annotated[
     float,
     tyro.conf.arg(
         metavar="SHARE",
-        help="The largest share of a split's images that may be missing or unreadable.",
+        help="Maximum share of a split's images that may be missing or unreadable.",
     ),
 ]
 
@@ -22,7 +22,7 @@ Missing = Annotated[
 Workers = Annotated[
     int | None,
     tyro.conf.DisallowNone,
-    tyro.conf.arg(metavar="INT", help_behavior_hint="(default: by images and cores)"),
+    tyro.conf.arg(metavar="INT", help_behavior_hint="(default: from images and cores)"),
 ]
 
 #: ``--out`` of the commands that write a folder.
@@ -30,10 +30,10 @@ NewFolder = Annotated[Path, tyro.conf.arg(metavar="DIR", help="Folder to write t
 
 
 def check_missing(share: float) -> float:
-    """The share, if it is from 0 to 1.
+    """Return the share if it lies in [0, 1].
 
     Raises:
-        UsageError: It is not.
+        UsageError: If it does not.
     """
     if not 0.0 <= share <= 1.0:
         raise UsageError(f"--missing must be from 0 to 1, got {share:g}")
@@ -41,12 +41,12 @@ def check_missing(share: float) -> float:
 
 
 def make_folder(out: Path) -> None:
-    """Make the folder that a command writes to, before it does the work.
+    """Create the output folder of a command before any work is done.
 
     Raises:
-        UsageError: It cannot be made.
+        UsageError: If the folder cannot be created.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {out}: the folder cannot be made: {error.strerror}") from None
+        raise UsageError(f"--out {out}: the folder cannot be created: {error.strerror}") from None

@@ -27,35 +27,35 @@ class Predict:
     - predictions.json   detections in COCO's format, for alphaiou eval
     - drawings/          each image with boxes, classes and scores
 
-    In predictions.json images go by file name and classes by name.
+    predictions.json identifies images by file name and classes by name.
 
-    Images that cannot be read are named and passed over; exit code 1.
+    Unreadable images are reported and skipped; the exit code is then 1.
     """
 
     images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES ...")]
-    """Files, folders, patterns such as 'photos/*.jpg'."""
+    """Files, folders or patterns such as 'photos/*.jpg'."""
 
     weights: Path
-    """best.safetensors of a training, or the folder of its run."""
+    """best.safetensors of a run, or the folder of the run."""
 
     score: float = 0.25
-    """Leave detections of a lower score out; 0.001 for alphaiou eval."""
+    """Minimum score of a detection; use 0.001 for alphaiou eval."""
 
     no_drawings: bool = False
-    """Write predictions.json alone."""
+    """Write predictions.json only."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    """Device to run on."""
 
     workers: Workers = None
-    """Processes that decode images."""
+    """Number of processes that decode images."""
 
     out: Path = Path("runs/predict")
     """Folder to write to."""
 
 
 def run_predict(command: Predict) -> int:
-    """Detect in every image, write what was found, and say what could not be read."""
+    """Detect objects in every image, write the detections, and report unreadable images."""
     import json
 
     from rich.console import Console
@@ -66,20 +66,20 @@ def run_predict(command: Predict) -> int:
     from alphaiou.inference.weights import load_weights
 
     if not command.images:
-        raise UsageError("alphaiou predict: give an image, a folder or a pattern, or several")
+        raise UsageError("alphaiou predict: give at least one image, folder or pattern")
     if not 0.0 <= command.score <= 1.0:
         raise UsageError(f"--score {command.score}: must be from 0 to 1")
     trained = load_weights(command.weights)
     paths = find_images(command.images)
-    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    command.out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     console = Console()
     images = _predict(command, trained, paths, console)
-    found = [entry for image in images for entry in as_coco(image, trained.classes)]
+    detections = [entry for image in images for entry in as_coco(image, trained.classes)]
     path = command.out / "predictions.json"
-    write_file(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    write_file(path, json.dumps(detections, indent=1, ensure_ascii=False) + "\n")
     unreadable = _say_unreadable(images, console)
     read = len(images) - unreadable
-    _say(console, f"{len(found):,} detections in {read:,} images")
+    _say(console, f"{len(detections):,} detections in {read:,} images")
     _say(console, f"wrote {path}")
     if read and not command.no_drawings:
         _say(console, f"wrote {command.out / 'drawings'}/")
@@ -122,7 +122,7 @@ def _predict(
 
 
 def _say_unreadable(images: Sequence[PredictedImage], console: Console) -> int:
-    """Name the images that could not be read; how many."""
+    """Print the images that could not be read and return their number."""
     unreadable = [image for image in images if image.found is None]
     for image in unreadable:
         _say(console, f"{image.path}: {image.problem}")

@@ -24,13 +24,13 @@ FULL_POINTS = 5000
 class Simulate:
     """Regress boxes by gradient descent on each loss, no detector.
 
-    The simulation of the DIoU paper: 343 cases at every point around a target.
+    The simulation of the DIoU paper: 343 boxes at each point around a target.
 
     Prints a table and writes to --out:
     - simulation.png, .svg   convergence, and the final IoU around the target
     - summary.csv            the table
     - curves.csv             mean error and IoU by iteration
-    - results/               a file a loss; run again, finished losses are skipped
+    - results/               one file per loss; a second run skips finished losses
     """
 
     losses: Annotated[
@@ -39,45 +39,45 @@ class Simulate:
     """kind, kind:alpha or kind:alpha:penalty_alpha; also kind+modifier, as in eiou+focal:3."""
 
     full: bool = False
-    """The published size: 5000 points, 1,715,000 cases."""
+    """Use the published size: 5000 points, 1,715,000 cases."""
 
     points: int = 400
-    """Points at which boxes start, unless --full is given."""
+    """Number of starting points; ignored with --full."""
 
     iterations: int = 200
-    """Steps of gradient descent."""
+    """Number of gradient descent steps."""
 
     learning_rate: float = 0.1
-    """Step size at the start; divided by 10 after 80 and 90 percent of the iterations."""
+    """Initial step size; divided by 10 after 80 and 90 percent of the iterations."""
 
     equal_slope: bool = False
-    """Divide the step of each loss by its alpha, so that all have the same slope at IoU 1."""
+    """Divide the step of each loss by its α, so that all losses have the same slope at IoU 1."""
 
     radius: float = 3.0
-    """How far from the target boxes start."""
+    """Maximum distance of the starting points from the target."""
 
     seed: int = 0
-    """Seed of the points."""
+    """Seed of the starting points."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    """Device to run on."""
 
     fresh: bool = False
-    """Compute again what an earlier run has kept."""
+    """Recompute losses that an earlier run has finished."""
 
     out: Path = Path("runs/simulate")
     """Folder to write to."""
 
 
 def run_simulate(command: Simulate) -> int:
-    """Simulate every loss, then print the table and write the figure and the numbers."""
+    """Simulate every loss, print the table, and write the figure and the CSV files."""
     from rich.console import Console
 
     from alphaiou._figures import save_figure
     from alphaiou.simulate import simulation_figure, write_curves_csv, write_summary_csv
 
     specs, settings = _understand(command)
-    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    command.out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     console = Console()
     runs = _run_all(command, specs, settings, console)
     console.print(_table(runs, settings, equal_slope=command.equal_slope))
@@ -132,7 +132,7 @@ def _run_all(
 
         def start(spec: LossSpec, kept: bool) -> None:
             total = progress.tasks[0].total or 0.0
-            # What was kept is not work done quickly: counted, it would spoil the ETA.
+            # Finished losses are left out: they would distort the estimated time.
             progress.update(task, description=spec.display_name, total=total - kept * steps)
 
         runs = run_simulations(
@@ -148,7 +148,7 @@ def _run_all(
     kept = [str(run.spec) for run in runs if run.resumed]
     if kept:
         console.print(
-            f"taken from an earlier run (--fresh computes them again): {' '.join(kept)}",
+            f"finished in an earlier run (--fresh recomputes them): {' '.join(kept)}",
             highlight=False,
         )
     return runs
@@ -161,7 +161,7 @@ def _device(name: str) -> str:
 
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise UsageError("--device cuda: torch finds no CUDA device here; use --device cpu")
+        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
     return ("cuda" if available else "cpu") if name == "auto" else name
 
 

@@ -6,16 +6,16 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-#: The options of a command, and the function that runs it.
+#: The options of a command and the function that runs it.
 Task = tuple[type, Callable[[Any], int]]
 
 
 def command_of(summary: str, tasks: Mapping[str, Task]) -> Task:
-    """A command whose first argument chooses one of several tasks.
+    """Build a command whose first argument selects one of several subcommands.
 
     Args:
-        summary: The description in the help.
-        tasks: The tasks by name.
+        summary: The description in the help text.
+        tasks: The subcommands by name.
     """
     kinds = union_of({name: kind for name, (kind, _) in tasks.items()})
     command = make_dataclass("Command", [("task", Annotated[kinds, tyro.conf.arg(name="")])])
@@ -25,6 +25,6 @@ def command_of(summary: str, tasks: Mapping[str, Task]) -> Task:
 
 
 def union_of(kinds: Mapping[str, type]) -> Any:  # noqa: ANN401 - a form that tyro reads
-    """The union of options that the name of a subcommand chooses from."""
+    """Return the union type from which tyro builds the subcommands."""
     named = (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items())
     return Union[tuple(named)]  # noqa: UP007

@@ -23,7 +23,7 @@ def train_command() -> type[Train]:
 
 
 def run_train(command: Train) -> int:
-    """Train, then print the scores and say where the files are."""
+    """Train, then print the scores and the paths of the written files."""
     from rich.console import Console
 
     from alphaiou.cli.training_progress import TrainingProgress, with_events
@@ -34,7 +34,7 @@ def run_train(command: Train) -> int:
     execution = _execution(command)
     recipe = _recipe(command)
     console = Console(quiet=not is_first_process())
-    command.out.mkdir(parents=True, exist_ok=True)  # if it cannot be, better now than later
+    command.out.mkdir(parents=True, exist_ok=True)  # fail before the work, not after it
     with TrainingProgress(recipe, console) as progress:
         report = progress.report()
         if command.tensorboard:
@@ -64,7 +64,7 @@ def _recipe(command: Train) -> Recipe:
         if command.alpha_from_to is not None:
             recipe = replace(recipe, alpha_schedule=_schedule(command.alpha_from_to))
         return resolve_auto(recipe, device_kind(command.device))
-    except AlphaIoUError:  # about the data or the device, not about what was typed
+    except AlphaIoUError:  # about the data or the device, not the arguments
         raise
     except ValueError as error:
         raise UsageError(str(error)) from None
@@ -125,6 +125,6 @@ def _conclude(record: dict[str, Any], command: Train, console: Console) -> None:
     if record["scores"]:
         console.print(final_table(record))
     else:
-        console.print("nothing was scored: give --data.val, --data.test or --data.hold-out")
+        console.print("no split to score on: give --data.val, --data.test or --data.hold-out")
     for name in ("record.json", "best.safetensors"):
         console.print(f"wrote {folder / name}", highlight=False, soft_wrap=True)

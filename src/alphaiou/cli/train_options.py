@@ -1,6 +1,6 @@
-"""The options of ``alphaiou train``: the fields of a recipe, and where it is computed.
+"""The options of ``alphaiou train``: the fields of a recipe, and how to run it.
 
-Apart from ``cli.train``, since the fields of a recipe cannot be had without torch.
+They are separate from ``cli.train`` because importing the recipe needs torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_HINT = {"help_behavior_hint": ""}
 def _named(name: str, recipe: Callable[[], Recipe]) -> Any:  # noqa: ANN401 - a type for tyro
     about = (recipe.__doc__ or "").splitlines()[0]
     named = tyro.conf.subcommand(name, default=recipe(), description=about)
-    # No commands within it: the schedule of α and the other losses have options of their own.
+    # No nested subcommands: the schedule of α and the other losses have their own options.
     return Annotated[Recipe, named, tyro.conf.AvoidSubcommands]
 
 
@@ -39,14 +39,14 @@ else:
 class Train:
     """Train a detector with any box loss.
 
-    alphaiou train --data PATH is enough for a VOC, COCO or YOLO layout.
+    For a data set in VOC, COCO or YOLO layout: alphaiou train --data PATH.
 
-    Recipes to start from are at the end; each option changes a field.
+    The named recipes are listed below; each option changes one field.
 
-    A run is kept in OUT/<hash of its recipe>; run it again to go on:
-    - record.json        the recipe, the scores, every epoch
+    A run is stored in OUT/<hash of its recipe>. The same command resumes it:
+    - record.json        the recipe, the scores and all epochs
     - best.safetensors   the weights, for alphaiou predict
-    - last.safetensors   the state of the training
+    - last.safetensors   the training state, to resume from
     """
 
     recipe: Chosen = field(default_factory=paper)
@@ -54,56 +54,56 @@ class Train:
     source: Annotated[
         str | None, tyro.conf.DisallowNone, tyro.conf.arg(name="data", metavar="PATH", **NO_HINT)
     ] = None
-    """Short for --data.path."""
+    """Data set to train on; short for --data.path."""
 
     box_loss: Annotated[
         str | None, tyro.conf.DisallowNone, tyro.conf.arg(name="loss", metavar="LOSS", **NO_HINT)
     ] = None
-    """ciou, ciou:3, ciou:3:1 or iou+wise_v3:3 in place of --loss.*; for Faster R-CNN also l1."""
+    """Box loss instead of --loss.*: ciou, ciou:3, ciou:3:1, iou+wise_v3:3; Faster R-CNN also l1."""
 
     rpn_box_loss: Annotated[
         str | None,
         tyro.conf.DisallowNone,
         tyro.conf.arg(name="rpn-loss", metavar="LOSS", **NO_HINT),
     ] = None
-    """The box loss of the first stage of Faster R-CNN, l1 unless given."""
+    """Box loss of the region proposal network of Faster R-CNN; default l1."""
 
     match_box_loss: Annotated[
         str | None,
         tyro.conf.DisallowNone,
         tyro.conf.arg(name="match-loss", metavar="LOSS", **NO_HINT),
     ] = None
-    """The box loss that DETR matches by, giou unless given."""
+    """Box loss in the matching cost of DETR; default giou."""
 
     alpha_from_to: Annotated[
         str | None,
         tyro.conf.DisallowNone,
         tyro.conf.arg(name="alpha-schedule", metavar="FROM:TO", **NO_HINT),
     ] = None
-    """An α that moves, 1:3 or 1:3:cosine, in place of --loss.alpha."""
+    """Schedule of α instead of --loss.alpha: 1:3 or 1:3:cosine."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute."""
+    """Device to train on."""
 
     devices: int = 1
-    """GPUs, or processes on the CPU; under torchrun its number counts."""
+    """Number of GPUs, or of processes on the CPU; torchrun overrides it."""
 
     nodes: int = 1
-    """Machines; under torchrun its number counts."""
+    """Number of machines; torchrun overrides it."""
 
     workers: Workers = None
-    """Processes that decode images."""
+    """Number of processes that decode images."""
 
     missing: Missing = MISSING
 
     no_compile: bool = False
-    """Do not compile the kernels of a step (a GPU only)."""
+    """Do not compile the training step (GPU only)."""
 
     no_graph: bool = False
-    """Do not record a step as a CUDA graph (a GPU only)."""
+    """Do not capture the training step as a CUDA graph (GPU only)."""
 
     tensorboard: bool = False
-    """Write event files for TensorBoard into the folder of the run."""
+    """Also write TensorBoard event files to the run folder."""
 
     out: Path = Path("runs/train")
     """Folder of all runs."""

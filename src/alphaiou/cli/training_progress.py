@@ -1,4 +1,4 @@
-"""The progress of a training: in the terminal, and as event files for TensorBoard."""
+"""Training progress, in the terminal and as TensorBoard event files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from alphaiou.training.loop import Report
     from alphaiou.training.recipe import Recipe
 
-#: Lines where there is no terminal are this many seconds apart, but for epochs with scores.
+#: Without a terminal, the seconds between printed epochs; epochs with scores are always printed.
 QUIET_SECONDS = 10.0
 
 
 class TrainingProgress:
-    """A bar with the time left, and one line per epoch; without a terminal only lines.
+    """A progress bar and one line per epoch; without a terminal, only the lines.
 
     Args:
-        recipe: The run.
-        console: Where to show it.
+        recipe: The recipe of the run.
+        console: The console to print to.
     """
 
     def __init__(self, recipe: Recipe, console: Console) -> None:
@@ -52,14 +52,17 @@ class TrainingProgress:
         self.bar.stop()
 
     def report(self) -> Report:
-        """Who is told."""
+        """Return the callbacks that update the progress."""
         from alphaiou.training.loop import Report
 
         return Report(
-            note=self._say, cached=self._cached, stepped=self._stepped, epoch_done=self._epoch_done
+            note=self._print,
+            cached=self._cached,
+            stepped=self._stepped,
+            epoch_done=self._epoch_done,
         )
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _cached(self, done: int, total: int) -> None:
@@ -68,7 +71,7 @@ class TrainingProgress:
     def _stepped(self, epoch: int, step: int, steps: int) -> None:
         done = epoch * steps + step
         if self.bar.tasks[0].total != self.epochs * steps:
-            # A new bar: images were read at another pace, and epochs of an earlier call at none.
+            # Restart the bar: reading images and epochs of an earlier call had a different speed.
             self.bar.reset(self.task, total=self.epochs * steps, completed=done - 1)
         description = f"epoch {epoch + 1} of {self.epochs}"
         self.bar.update(self.task, completed=done, description=description)
@@ -78,11 +81,11 @@ class TrainingProgress:
         due = now - self.last_line > QUIET_SECONDS or entry["epoch"] == self.epochs
         if scored or due or self.console.is_terminal:
             self.last_line = now
-            self._say(epoch_line(entry, self.epochs))
+            self._print(epoch_line(entry, self.epochs))
 
 
 def epoch_line(entry: dict[str, Any], epochs: int) -> str:
-    """An epoch in one line: losses, pace, memory, time left, scores."""
+    """Format an epoch as one line: losses, speed, memory, remaining time, scores."""
     from alphaiou.training.record import loss_parts
 
     losses = " ".join(f"{name} {number:.3f}" for name, number in loss_parts(entry).items())
@@ -100,19 +103,19 @@ def epoch_line(entry: dict[str, Any], epochs: int) -> str:
                 f"{name} AP50 {100 * entry[name]['ap50']:.2f} mAP {100 * entry[name]['map']:.2f}"
             )
     if entry["lost_boxes"]:
-        parts.append(f"{entry['lost_boxes']:,} boxes found no slot")
+        parts.append(f"{entry['lost_boxes']:,} boxes exceeded the slots")
     return ", ".join(parts)
 
 
 def final_table(record: dict[str, Any]) -> Table:
-    """The scores of a run as a table."""
+    """Return the scores of a run as a table."""
     from alphaiou.inference.tables import comparison_table
     from alphaiou.metrics import comparison_rows
     from alphaiou.training.recipe import recipe_from
 
     recipe: Recipe = recipe_from(record["recipe"])
     name = f"{recipe.detector}, {recipe.loss_name}"
-    # JSON has null for a score that nothing defines.
+    # In JSON an undefined score is null.
     numbers = {
         key: float("nan") if value is None else value for key, value in record["scores"].items()
     }
@@ -123,15 +126,15 @@ def final_table(record: dict[str, Any]) -> Table:
 
 
 def best(record: dict[str, Any]) -> bool:
-    """Whether the weights of a run are those of its best epoch, and not of its last."""
+    """Return whether the weights of a run are those of its best epoch, not of its last."""
     return isinstance(record["selected"], dict)
 
 
 def with_events(report: Report, folder: Path) -> Report:
-    """A report that also writes losses, pace and scores of every epoch.
+    """Return a report that also writes the losses, speed and scores of every epoch.
 
     Raises:
-        UsageError: TensorBoard is not installed.
+        UsageError: If TensorBoard is not installed.
     """
     from alphaiou.cli import UsageError
 
@@ -139,9 +142,10 @@ def with_events(report: Report, folder: Path) -> Report:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UsageError(
-            "--tensorboard needs tensorboard, which is missing: pip install 'alphaiou[tensorboard]'"
+            "--tensorboard needs tensorboard, which is not installed: "
+            "pip install 'alphaiou[tensorboard]'"
         ) from None
-    writer: Callable[[], Any] = cache(partial(SummaryWriter, str(folder)))  # a file, if needed
+    writer: Callable[[], Any] = cache(partial(SummaryWriter, str(folder)))
 
     def epoch_done(entry: dict[str, Any]) -> None:
         report.epoch_done(entry)
@@ -153,16 +157,16 @@ def with_events(report: Report, folder: Path) -> Report:
 
 
 def scalars(entry: dict[str, Any]) -> dict[str, float]:
-    """The numbers of an epoch by the names of their curves.
+    """Return the values of an epoch by the names of their curves.
 
     Examples:
         >>> scalars({"epoch": 1, "box": 0.5, "val": {"map": 0.25}})
         {'train/box': 0.5, 'val/map': 0.25}
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, value in entry.items():
         if isinstance(value, dict):
-            found |= {f"{name}/{inner}": number for inner, number in value.items()}
+            values |= {f"{name}/{inner}": number for inner, number in value.items()}
         elif name != "epoch":
-            found[f"train/{name}"] = value
-    return found
+            values[f"train/{name}"] = value
+    return values

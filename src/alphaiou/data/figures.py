@@ -1,4 +1,4 @@
-"""Pictures of data sets: their statistics, and their noisy boxes beside the clean ones."""
+"""Figures of data sets: statistics, and noisy boxes next to clean ones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -21,10 +21,10 @@ from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.stats import MEDIUM_SIDE, SMALL_SIDE, DatasetStats, SizeCounts, centre_map
 
-#: Classes shown at most; the rarer ones of a larger set are one bar together.
+#: The maximum number of class bars; rarer classes share one bar.
 MOST_CLASSES = 100
 CLASSES_PER_COLUMN = 40
-#: Where a logarithmic axis of counts starts.
+#: The lower limit of a logarithmic count axis.
 LOG_START = 0.7
 LEGEND_COLUMNS = 7
 TIGHT: dict[str, Any] = {"w_pad": 0.02, "h_pad": 0.02, "wspace": 0.0, "hspace": 0.0}
@@ -42,7 +42,7 @@ def save_stats_figures(index: DetectionIndex, stats: DatasetStats, out: Path) ->
 
 
 def boxes_figure(index: DetectionIndex) -> Figure:
-    """Draw sizes, aspect ratios and centres of the boxes, and how many an image has."""
+    """Draw sizes, aspect ratios, centres and number per image of the boxes."""
     figure = Figure(figsize=(FULL_WIDTH, 5.2), layout="constrained")
     (a, b), (c, d) = figure.subplots(2, 2)
     for axes in (a, b, c):
@@ -56,7 +56,7 @@ def boxes_figure(index: DetectionIndex) -> Figure:
 
 
 def classes_figure(stats: DatasetStats) -> Figure:
-    """Draw a bar for the boxes of each class, the most frequent on top."""
+    """Draw the number of boxes of each class as bars, the most frequent on top."""
     names, boxes = _largest_classes(stats)
     columns = max(1, -(-len(names) // CLASSES_PER_COLUMN))
     rows = max(1, -(-len(names) // columns))
@@ -65,7 +65,7 @@ def classes_figure(stats: DatasetStats) -> Figure:
     most = max(boxes, default=1)
     if columns == 1:
         panels[0].set_xlim(0, 1.14 * max(most, 1))
-    else:  # most columns hold rare classes only: their bars would be too short to compare
+    else:  # with more columns, the bars of rare classes would be too short to compare
         panels[0].set(xscale="log", xlim=(LOG_START, 3 * max(most, 1)))
     for column, axes in enumerate(panels):
         part = slice(column * rows, (column + 1) * rows)
@@ -77,18 +77,18 @@ def classes_figure(stats: DatasetStats) -> Figure:
 def noise_figure(
     pictures: Sequence[np.ndarray], clean: DetectionIndex, noisy: DetectionIndex, rate: float
 ) -> Figure:
-    """Draw pictures with their clean boxes above, and with their noisy boxes below.
+    """Draw images with clean boxes above and noisy boxes below, coloured by class.
 
-    The paper's last figure; colours are classes.
+    This is the last figure of the paper.
 
     Args:
-        pictures: Height × width × 3 bytes for each image of the indexes.
-        clean: The images with their own boxes.
-        noisy: The same images with noise.
-        rate: The rate of the noise, for the labels.
+        pictures: The images as uint8 arrays (height, width, 3).
+        clean: The images with clean boxes.
+        noisy: The same images with noisy boxes.
+        rate: The noise rate, for the labels.
     """
     colours = class_colours(clean)
-    # Widths that make all pictures of a row equally high.
+    # Widths that give all images of a row the same height.
     shapes = [picture.shape[1] / picture.shape[0] for picture in pictures] or [1.0]
     legend_rows = -(-len(colours) // LEGEND_COLUMNS)
     height = 2 * min((FULL_WIDTH - 0.3) / sum(shapes), 3.0) + 0.2 * legend_rows + 0.1
@@ -120,7 +120,7 @@ def save_noise_figure(
 
 
 def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> list[int]:
-    """Images to draw, spread evenly over those that have boxes, but not too many."""
+    """Choose images to draw, evenly spaced among those with a moderate number of boxes."""
     boxes = np.diff(index.offsets)
     suitable = np.flatnonzero((boxes > 0) & (boxes <= most_boxes))
     places = np.linspace(0, len(suitable) - 1, min(count, len(suitable))).round().astype(int)
@@ -129,9 +129,11 @@ def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> li
 
 
 def class_colours(index: DetectionIndex) -> dict[int, str]:
-    """A colour for each label that occurs: the palette of our figures, or a rainbow for many."""
+    """Return a colour per label: the palette of the figures, or a rainbow for many labels."""
     labels = [int(label) for label in np.unique(index.labels)]
-    if len(labels) <= len(CATEGORICAL) - 1:  # not its last, black, which drowns in photographs
+    if (
+        len(labels) <= len(CATEGORICAL) - 1
+    ):  # without black, the last colour, which is hard to see in photographs
         return dict(zip(labels, CATEGORICAL, strict=False))
     rainbow = mpl.colormaps["turbo"]
     return {label: to_hex(rainbow((i + 0.5) / len(labels))) for i, label in enumerate(labels)}
@@ -150,13 +152,13 @@ def _draw_sizes(axes: Axes, index: DetectionIndex) -> None:
 
 
 def _label_sizes(axes: Axes, sizes: SizeCounts) -> None:
-    """Write the share of small, medium and large boxes above their parts of the axis."""
+    """Write the shares of small, medium and large boxes along the upper edge."""
     low, high = axes.get_xlim()
     edges = np.log(np.clip((low, SMALL_SIDE, MEDIUM_SIDE, high), low, high))
     counts = asdict(sizes)
     for place, (name, count) in enumerate(counts.items()):
         left, right = edges[place], edges[place + 1]
-        if right - left > 0.12 * (edges[-1] - edges[0]):  # else there is no room
+        if right - left > 0.12 * (edges[-1] - edges[0]):  # otherwise there is no room
             text = f"{name}\n{count / sum(counts.values()):.0%}"
             _write(axes, float(np.exp((left + right) / 2)), text, align="center")
     for side in (SMALL_SIDE, MEDIUM_SIDE):
@@ -185,7 +187,9 @@ def _draw_boxes_per_image(axes: Axes, index: DetectionIndex) -> None:
     if not len(counts):
         return _say_empty(axes, "no images")
     mean, most = float(counts.mean()), int(counts.max())
-    shown = int(np.quantile(counts, 0.998))  # a few crowded images would squeeze all the others
+    shown = int(
+        np.quantile(counts, 0.998)
+    )  # clip the axis: a few crowded images would compress the rest
     step = max(1, -(-shown // 60))
     axes.hist(counts, bins=list(np.arange(-0.5, shown + step, step)), color=BLUE)
     axes.set_ylim(top=1.12 * axes.get_ylim()[1])
@@ -196,7 +200,7 @@ def _draw_boxes_per_image(axes: Axes, index: DetectionIndex) -> None:
 
 def _draw_centres(axes: Axes, index: DetectionIndex) -> None:
     panel_title(axes, "d", "Centres in the image")
-    # An odd number: an image has a middle, and many boxes lie there.
+    # An odd number of bins, since many boxes are centred.
     cells = 33 if index.num_boxes > 5000 else 15
     density = centre_map(index, cells) * cells**2 / max(index.num_boxes, 1)
     norm = PowerNorm(0.5, vmin=0, vmax=max(float(density.max()), 1.0))
@@ -209,7 +213,7 @@ def _draw_centres(axes: Axes, index: DetectionIndex) -> None:
 
 
 def _write(axes: Axes, x: float, text: str, *, align: str) -> None:
-    """Write at a place of the x axis, along the upper edge."""
+    """Write a text at a position on the x axis, along the upper edge."""
     place = axes.get_xaxis_transform()
     axes.text(x, 0.98, text, transform=place, ha=align, va="top", fontsize=7, color=INK)
 
@@ -261,7 +265,7 @@ def _largest_classes(stats: DatasetStats) -> tuple[list[str], list[int]]:
 
 
 def _shortened(name: str, longest: int = 22) -> str:
-    # A dollar sign would start a formula.
+    # A dollar sign would start math text.
     name = name.replace("$", r"\$")
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 

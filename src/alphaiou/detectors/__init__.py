@@ -1,7 +1,8 @@
 """Detectors that train with any box loss, with torchvision's interface.
 
-Each is a folder with the same modules: ``network`` (the detector and its network), ``targets``
-(which predictions learn which boxes) and ``loss``. ``build_detector`` builds one by its name.
+Each detector is a folder with the same modules: ``network`` (the detector and its network),
+``targets`` (the assignment of ground truth to predictions) and ``loss``. ``build_detector`` builds
+a detector by name.
 """
 
 from alphaiou.batch import Targets

@@ -1,4 +1,4 @@
-"""The interface of a detector: torchvision's in and out, with static shapes in training."""
+"""The detector interface: torchvision's inputs and outputs, with static shapes in training."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ from alphaiou._shapes import Float, Int, Shaped
 from alphaiou.batch import FILL, Targets
 from alphaiou.detectors.ops.nms import keep_best
 
-#: The arithmetic of a network; auto is bf16 on a GPU, fp32 elsewhere.
+#: The precision of a network; auto is bf16 on a GPU, else fp32.
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
-#: The types that autocast computes in; none for fp32.
+#: The autocast dtype of each precision; none for fp32.
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: Mean and standard deviation of the colours of ImageNet.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: Candidates per image that NMS sees first; nearly always they contain all its detections.
+#: The number of candidates per image in the first NMS pass, which is nearly always sufficient.
 FIRST_CANDIDATES = 512
 Target = dict[str, Tensor]
 Detections = dict[str, Tensor]
 Images = Sequence[Shaped[Tensor, "3 _height _width"]] | Shaped[Tensor, "batch 3 height width"]
-#: One box for all classes, or one for each.
+#: One box for all classes, or one per class.
 Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
 
 
 class Detector(nn.Module):
-    """The interface that training and inference use; a subclass overrides what differs.
+    """Base class of detectors.
 
-    ``detector(images, targets)`` in training gives losses, to be summed, in the order of
-    ``loss_names``; ``detector(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
-    image), ``scores`` and ``labels`` of each image, best first. In training at fixed shapes, with
-    a batch of bytes and ``Targets``, there is no host synchronisation.
+    In training, ``detector(images, targets)`` returns a dictionary of losses to sum, in the order
+    of ``loss_names``. In evaluation, ``detector(images)`` returns ``boxes`` (``xyxy`` in pixels of
+    the image), ``scores`` and ``labels`` of each image, best first. Training with a uint8 batch and
+    ``Targets`` has static shapes and no host synchronisation.
     """
 
     #: The names of the parts of the loss.
     loss_names: ClassVar[tuple[str, ...]]
     #: The submodules that are compiled separately.
     compiled_parts: ClassVar[tuple[str, ...]] = ("",)
-    #: The submodules whose weights are not cast with all others before a step of half precision:
-    #: those that compute in fp32, and those that are used more than once, whose gradients add up in
+    #: The submodules whose weights are not cast together with the others for half precision: those
+    #: that compute in fp32, and those that are used more than once, whose gradients are summed in
     #: fp32.
     cast_later: ClassVar[tuple[str, ...]] = ()
-    #: Whether a training step may be recorded as a CUDA graph.
+    #: Whether a training step can be captured as a CUDA graph.
     capturable: ClassVar[bool] = True
-    #: Whether the loss is a sum over the images, or else a mean.
+    #: Whether the loss is a sum over the images rather than a mean.
     sums_over_images: ClassVar[bool] = False
     #: The batch size in evaluation.
     images_at_once: ClassVar[int] = 64
-    #: Thresholds of score and NMS, for detectors that have them.
+    #: Score threshold and NMS, for detectors that use them.
     postprocess: PostProcess
 
     def lr_scale(self, name: str) -> float:
-        """The factor of the learning rate for a parameter."""
+        """Return the learning-rate factor of a parameter."""
         return 1.0
 
     def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
-        """Adapt to the widths and heights, in pixels, of the training boxes."""
+        """Adapt the detector to the widths and heights of the training boxes, in pixels."""
 
     def set_least_score(self, score: float) -> None:
-        """Detect nothing that has a lower score."""
+        """Set the minimum score of a detection."""
         self.postprocess = replace(self.postprocess, score_threshold=score)
 
 
@@ -70,22 +70,22 @@ class Detector(nn.Module):
 
 
 def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Targets:
-    """The targets of some images in one batch.
+    """Collate the targets of several images.
 
     Args:
-        targets: For each image ``boxes`` ``xyxy`` in pixels and ``labels`` from 0.
-        slots: The number of slots; by default that of the boxes.
+        targets: ``boxes`` (``xyxy`` in pixels) and ``labels`` (from 0) of each image.
+        slots: The number of slots; by default the number of boxes.
 
     Examples:
-        >>> one = {"boxes": torch.tensor([[0.0, 0.0, 9.0, 9.0]]), "labels": torch.tensor([2])}
-        >>> batch_targets([one, one], slots=3).valid
+        >>> target = {"boxes": torch.tensor([[0.0, 0.0, 9.0, 9.0]]), "labels": torch.tensor([2])}
+        >>> batch_targets([target, target], slots=3).valid
         tensor([ True,  True, False])
     """
     counts = [len(target["boxes"]) for target in targets]
     total = sum(counts)
     slots = total if slots is None else slots
     if total > slots:
-        raise ValueError(f"slots={slots} are too few for the {total} boxes of these images")
+        raise ValueError(f"slots={slots} is less than the {total} boxes of these images")
     boxes = torch.cat([target["boxes"].reshape(-1, 4) for target in targets])
     labels = torch.cat([target["labels"] for target in targets])
     images = torch.arange(len(targets)).repeat_interleave(torch.tensor(counts)).to(labels.device)
@@ -99,14 +99,14 @@ def batch_targets(targets: Sequence[Target], *, slots: int | None = None) -> Tar
 
 
 def batch_images(images: Images, *, multiple: int) -> Shaped[Tensor, "batch 3 height width"]:
-    """Images in one batch, grey to the right and below of the smaller ones.
+    """Collate images into one batch, padded with grey on the right and below.
 
     Args:
-        images: A batch, or images of any sizes; bytes, or numbers from 0 to 1.
+        images: A batch, or images of any sizes; uint8, or floats in [0, 1].
         multiple: Height and width of the batch are multiples of this.
 
     Returns:
-        The batch: bytes if all images are, else numbers from 0 to 1.
+        The batch: uint8 if all images are uint8, else floats in [0, 1].
 
     Examples:
         >>> batch_images([torch.zeros(3, 30, 40, dtype=torch.uint8)], multiple=32).shape
@@ -124,7 +124,7 @@ def batch_images(images: Images, *, multiple: int) -> Shaped[Tensor, "batch 3 he
 def in_unit(
     images: Shaped[Tensor, "*batch 3 height width"],
 ) -> Float[Tensor, "*batch 3 height width"]:
-    """Bytes as numbers from 0 to 1; such numbers as they are."""
+    """Convert uint8 images to floats in [0, 1]; floats are returned unchanged."""
     return images if images.is_floating_point() else images.float() / 255
 
 
@@ -142,16 +142,16 @@ def _pad(image: Tensor, height: int, width: int, multiple: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PostProcess:
-    """Score threshold, NMS within each class, and the best detections of each image.
+    """Score threshold, class-wise NMS, and the best detections of each image.
 
-    A box counts once for every class whose score reaches the threshold; a detector may predict one
-    box per class.
+    A box is a candidate for every class whose score exceeds the threshold; a detector may predict
+    one box per class.
 
     Attributes:
-        score_threshold: The least score.
-        nms_threshold: Of two boxes of a class with a larger IoU, the lower score goes.
-        max_detections: The most detections of an image.
-        max_candidates: The most boxes of an image that go into NMS, the best ones.
+        score_threshold: The minimum score.
+        nms_threshold: The IoU above which NMS removes the box of lower score.
+        max_detections: The maximum number of detections per image.
+        max_candidates: The maximum number of boxes per image that enter NMS, the best ones.
     """
 
     score_threshold: float = 0.001
@@ -164,7 +164,7 @@ class PostProcess:
         predictions: tuple[Boxes, Float[Tensor, "batch n classes"]],
         sizes: Sequence[tuple[int, int]],
     ) -> list[Detections]:
-        """The detections of each image, best first, clipped to its height and width."""
+        """Return the detections of each image, best first, clipped to its height and width."""
         boxes, scores = predictions
         found: list[Detections] = [{}] * len(sizes)
         waiting, most = list(range(len(sizes))), FIRST_CANDIDATES
@@ -184,10 +184,10 @@ class PostProcess:
         sizes: Sequence[tuple[int, int]],
         most: int,
     ) -> tuple[list[Detections], list[int]]:
-        """The detections among the best candidates, and the images that may have more.
+        """Return the detections among the best candidates, and the images that may have more.
 
-        What NMS keeps of the best candidates it also keeps of all of them, so an image is done once
-        it has all its detections.
+        Boxes that NMS keeps among the best candidates are also kept among all of them, so an image
+        is finished once it has the maximum number of detections.
         """
         classes, every = all_scores.shape[2], all_scores[0].numel()
         most = min(most, every)
@@ -202,20 +202,20 @@ class PostProcess:
         image, rank = kept.nonzero(as_tuple=True)
         clipped = _clip(boxes[image, rank], image, sizes)
         parts = (clipped, scores[image, rank], labels[image, rank])
-        found = [
-            {"boxes": own, "scores": score, "labels": label}
-            for own, score, label in zip(*(torch.split(p, counts) for p in parts), strict=True)
+        detections = [
+            {"boxes": box, "scores": score, "labels": label}
+            for box, score, label in zip(*(torch.split(p, counts) for p in parts), strict=True)
         ]
         if most == min(every, self.max_candidates):
-            return found, []
+            return detections, []
         short = above[:, -1].tolist()
-        return found, [i for i, n in enumerate(counts) if short[i] and n < self.max_detections]
+        return detections, [i for i, n in enumerate(counts) if short[i] and n < self.max_detections]
 
 
 def _best(
     scores: Float[Tensor, "batch n"], most: int
 ) -> tuple[Float[Tensor, "batch most"], Int[Tensor, "batch most"]]:
-    """The best scores of each image and their places, the earlier place first where they tie."""
+    """Return the best scores of each image and their positions; ties in order of position."""
     place = scores.topk(most, dim=1).indices.sort(dim=1).values
     best, order = scores.gather(1, place).sort(dim=1, descending=True, stable=True)
     return best, place.gather(1, order)

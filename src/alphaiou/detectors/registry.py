@@ -22,12 +22,12 @@ from alphaiou.losses.spec import LossSpec
 
 FASTER_RCNN, DETR = "fasterrcnn_r50_fpn", "detr_r50"
 DETECTORS = (*SIZES, FASTER_RCNN, DETR)
-#: Losses of the deltas that Faster R-CNN learns, not of the boxes that they lead to.
+#: Losses of the box deltas of Faster R-CNN, as opposed to losses of the decoded boxes.
 DELTA_LOSSES: tuple[DeltaLoss, ...] = get_args(DeltaLoss)
 AnyPart = TypeVar("AnyPart", LossSpec, AlphaSchedule)
 
 _BACKBONE = {"backbone_weights": "backbone_weights", "norm": "norm"}
-#: The settings of each detector, and the names that its own function has for them.
+#: The settings of each detector, and the parameter names of its own function.
 _YOLOV5_SETTINGS = {
     name: name
     for name in (
@@ -59,7 +59,7 @@ _SETTINGS: dict[str, dict[str, str]] = {
 
 
 def settings_of(name: str) -> tuple[str, ...]:
-    """The settings that ``build_detector`` takes for a detector, besides its box loss.
+    """Return the settings that ``build_detector`` accepts for a detector, besides its box loss.
 
     Examples:
         >>> settings_of("detr_r50")
@@ -88,9 +88,9 @@ def build_detector(
     image_size: int | None = None,
     postprocess: PostProcess | None = None,
 ) -> Detector:
-    """A detector with random weights; settings that are not given have its defaults.
+    """Build a detector with random weights; settings that are not given have its defaults.
 
-    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the ``network`` modules have more
+    The functions ``yolov5``, ``faster_rcnn`` and ``detr`` of the ``network`` modules have further
     settings.
 
     Args:
@@ -98,25 +98,25 @@ def build_detector(
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value
             per pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
-            ``l1`` or ``smooth_l1`` of its deltas. α = 3 unless given: of IoU, for DETR of GIoU.
+            ``l1`` or ``smooth_l1`` of its deltas. The default is α-IoU with α = 3; α-GIoU for DETR.
         box_gain: The weight of the box loss.
         objectness_gain: The weight of the objectness loss (YOLOv5).
         class_gain: The weight of the class loss (YOLOv5).
-        objectness: What the objectness of a positive learns, ``iou`` or ``similarity`` (YOLOv5).
-        anchors: Width and height of three anchors on each of three layers, in pixels (YOLOv5).
-        rpn_loss: The box loss of the first stage (Faster R-CNN).
-        match_loss: The box loss that objects and queries are matched by (DETR).
-        backbone_weights: ``imagenet`` for those of torchvision, or a file of the like (Faster
+        objectness: The objectness target of positives, ``iou`` or ``similarity`` (YOLOv5).
+        anchors: Width and height of the three anchors of each of three layers, in pixels (YOLOv5).
+        rpn_loss: The box loss of the region proposal network (Faster R-CNN).
+        match_loss: The box loss in the matching cost (DETR).
+        backbone_weights: ``imagenet`` for those of torchvision, or a file with a state dict (Faster
             R-CNN, DETR).
         norm: The norms of the backbone (Faster R-CNN, DETR).
-        backbone_lr_scale: The factor of the learning rate for the backbone (DETR).
-        dropout: The share of numbers that the transformer drops in training (DETR).
-        image_size: The side of the images, which the sizes of anchors go with (Faster R-CNN).
-        postprocess: Thresholds of score and NMS, and the number of detections (not DETR).
+        backbone_lr_scale: The learning-rate factor of the backbone (DETR).
+        dropout: The dropout rate of the transformer (DETR).
+        image_size: The image size, with which anchor sizes scale (Faster R-CNN).
+        postprocess: Score threshold, NMS, and the number of detections (not DETR).
 
     Raises:
-        ValueError: The detector has no such setting.
-        WeightsError: The weights of the backbone do not exist or do not fit.
+        ValueError: If the detector does not support a setting.
+        WeightsError: If the weights of the backbone do not exist or do not fit.
 
     Examples:
         >>> detector = build_detector("yolov5n", 20, box_loss=AlphaIoULoss("diou", alpha=3.0))
@@ -139,13 +139,15 @@ def build_detector(
         "image_size": image_size,
         "postprocess": postprocess,
     }
-    settings = _own_settings(name, {key: one for key, one in chosen.items() if one is not None})
+    settings = _own_settings(
+        name, {key: value for key, value in chosen.items() if value is not None}
+    )
     if name == FASTER_RCNN:
         from alphaiou.detectors.faster_rcnn.network import faster_rcnn
 
         return faster_rcnn(num_classes, box_loss or AlphaIoULoss(), **settings)
     if isinstance(box_loss, str):
-        raise ValueError(f"box_loss={box_loss!r} is for {FASTER_RCNN} alone, not for {name}")
+        raise ValueError(f"box_loss={box_loss!r} is supported by {FASTER_RCNN} only, not by {name}")
     if name == DETR:
         from alphaiou.detectors.detr.network import detr
 
@@ -154,25 +156,27 @@ def build_detector(
 
 
 def _own_settings(name: str, chosen: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a detector by the names of its own function."""
+    """Return the settings of a detector by the parameter names of its own function."""
     possible = settings_of(name)
     for key in chosen:
         if key not in possible:
-            raise ValueError(f"{name} has no {key}; it has {', '.join(possible)}")
-    return {_SETTINGS[name][key]: one for key, one in chosen.items()}
+            raise ValueError(
+                f"{name} does not support {key}; its settings are {', '.join(possible)}"
+            )
+    return {_SETTINGS[name][key]: value for key, value in chosen.items()}
 
 
 def detector_from(
     settings: Mapping[str, Any], num_classes: int, *, for_training: bool = True
 ) -> Detector:
-    """The detector of a recipe that is given as plain values, as in records and weights files.
+    """Build the detector of a recipe given as plain values, as in records and weights files.
 
     Args:
-        settings: The fields of the recipe; those that are not about the detector are ignored, and
-            one that is missing has its default.
+        settings: The fields of the recipe; fields that do not concern the detector are ignored, and
+            missing fields have their defaults.
         num_classes: The number of classes.
-        for_training: Whether the backbone starts from the weights that the recipe names. Without,
-            the detector is to take all its weights from a file.
+        for_training: Whether to load the backbone weights that the recipe names. Pass False if all
+            weights are loaded from a file afterwards.
 
     Examples:
         >>> recipe = {"detector": "yolov5n", "loss": {"kind": "giou", "alpha": 3.0}}
@@ -197,7 +201,7 @@ def detector_from(
     return detector
 
 
-#: Settings that a recipe does not choose: they follow from the data, or are made of its fields.
+#: Settings that are not fields of a recipe: they follow from the data or from other fields.
 _NOT_IN_RECIPES = ("anchors", "postprocess")
 
 
@@ -213,7 +217,7 @@ def _box_loss(
 
 
 def _from_plain(kind: type[AnyPart], values: Mapping[str, Any]) -> AnyPart:
-    return kind(**{one.name: values[one.name] for one in fields(kind) if one.name in values})
+    return kind(**{item.name: values[item.name] for item in fields(kind) if item.name in values})
 
 
 def _backbone_weights(name: str) -> Literal["imagenet"] | Path | None:

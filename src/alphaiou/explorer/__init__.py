@@ -1,4 +1,4 @@
-"""A page to play with: boxes, losses, α and what they do, in one file for a browser."""
+"""An interactive page about boxes, losses and α, as one HTML file."""
 
 from alphaiou.explorer.page import explorer_page
 

@@ -1,4 +1,4 @@
-"""The explorer as one file: its parts, put together with the results it shows."""
+"""Build the explorer page: its parts and the committed results, in one file."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from alphaiou.losses.kinds import KINDS, Kind
 
 PARTS = files("alphaiou.explorer") / "parts"
-#: The arithmetic; it needs no page.
+#: The arithmetic, which runs without a page.
 ARITHMETIC = ("dual.js", "geometry.js", "terms.js", "formula.js", "properties.js", "simulate.js")
-#: What is drawn with it.
+#: The views, which draw with it.
 VIEWS = (
     "view.js",
     "chart.js",
@@ -29,10 +29,10 @@ VIEWS = (
 
 
 def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
-    """The page as text: no other file, no network, no server.
+    """Return the page as HTML text that needs no other file, network or server.
 
     Args:
-        results: Tables of trainings like those in ``results.json``; these by default.
+        results: Tables of trainings in the format of ``results.json``; that file by default.
 
     Examples:
         >>> explorer_page().splitlines()[0]
@@ -49,12 +49,12 @@ def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
 
 
 def scripts(*names: str) -> str:
-    """Scripts of the page, one after the other; they share one scope."""
+    """Return the scripts of the page joined into one; they share one scope."""
     return "\n".join(map(part, names))
 
 
 def part(name: str) -> str:
-    """The text of one of the files that the page is made of."""
+    """Return the text of one of the files in ``parts``."""
     return (PARTS / name).read_text(encoding="utf-8")
 
 
@@ -65,5 +65,5 @@ def _labels(kind: Kind) -> dict[str, Any]:
 
 
 def _embedded(data: object) -> str:
-    """JSON as it may stand inside a script element."""
+    """Return JSON that is safe inside a script element."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")

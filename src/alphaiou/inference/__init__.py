@@ -1,1 +1,1 @@
-"""Trained detectors in use: weights files, prediction, evaluation, drawing."""
+"""Inference with trained detectors: weights files, prediction, evaluation, drawing."""

@@ -1,4 +1,4 @@
-"""Files of detections in COCO's format: read, matched to their data set, scored, reported."""
+"""Detection files in COCO format: reading, matching to a data set, scoring, reporting."""
 
 from __future__ import annotations
 
@@ -52,23 +52,24 @@ class _Document(msgspec.Struct):
 
 
 def load_detections(path: Path, index: DetectionIndex) -> ScoringData:
-    """Read detections and put them beside the boxes of a data set.
+    """Read detections and combine them with the ground truth of a data set.
 
-    An image is named by its number in the data set, or by its file name with or without folder
-    and ending; a category by its number or its name.
+    Images are identified by their number in the data set, or by file name with or without folder
+    and extension. Categories are identified by number or name.
 
     Args:
         path: A JSON file: a list of detections, or an object with such a list as ``annotations``.
-        index: The data set that they were made on.
+        index: The data set of the detections.
 
     Raises:
-        DataError: They cannot be used; the message names the file, the entry and the remedy.
+        DataError: If the detections cannot be used; the message names the file, the entry and the
+            remedy.
     """
     predictions = read_detections(path)
     images = _places(path, "image_id", predictions, _image_keys(path, predictions, index), index)
     labels = _places(path, "category_id", predictions, _category_keys(index), index)
-    boxes = np.array([one.bbox for one in predictions], dtype=np.float64).reshape(-1, 4)
-    scores = np.array([one.score for one in predictions], dtype=np.float64)
+    boxes = np.array([detection.bbox for detection in predictions], dtype=np.float64).reshape(-1, 4)
+    scores = np.array([detection.score for detection in predictions], dtype=np.float64)
     _refuse(path, "bbox", ~np.isfinite(boxes), boxes, "every number must be finite")
     _refuse(path, "bbox", boxes[:, 2:] < 0, boxes, "width and height must not be negative")
     _refuse(path, "score", ~np.isfinite(scores), scores, "it must be finite")
@@ -76,7 +77,7 @@ def load_detections(path: Path, index: DetectionIndex) -> ScoringData:
 
 
 def targets_of(index: DetectionIndex) -> ScoringData:
-    """The boxes of a data set, without detections."""
+    """Return the ground truth of a data set, without detections."""
     sizes = index.boxes[:, 2:] - index.boxes[:, :2]
     return replace(
         ScoringData.empty(),
@@ -91,10 +92,10 @@ def targets_of(index: DetectionIndex) -> ScoringData:
 
 
 def read_detections(path: Path) -> list[Detection]:
-    """Read the entries of a file of detections.
+    """Read the entries of a detection file.
 
     Raises:
-        DataError: It is no JSON, or an entry lacks something; the message says where.
+        DataError: If the file is not valid JSON or an entry is incomplete; the message says where.
     """
     raw = path.read_bytes()
     wrapped = raw.lstrip()[:1] == b"{"
@@ -109,14 +110,14 @@ def read_detections(path: Path) -> list[Detection]:
 
 
 def _explain(path: Path, message: str) -> str:
-    """The decoder's message with the entry in words."""
+    """Rewrite a message of the decoder, naming the entry."""
     what, _, place = message.partition(" - at ")
-    found = re.fullmatch(r"`\$(?:\.annotations)?\[(\d+)\](?:\.(\w+))?.*`", place)
-    if found is None:
+    match = re.fullmatch(r"`\$(?:\.annotations)?\[(\d+)\](?:\.(\w+))?.*`", place)
+    if match is None:
         return f"{path}: {what[:1].lower()}{what[1:]}; it must be a list: {FORM}"
-    field = f", {found[2]}" if found[2] else ""
+    field = f", {match[2]}" if match[2] else ""
     return (
-        f"{path}, {entry(int(found[1]))}{field}: {what[:1].lower()}{what[1:]}; write it as {FORM}"
+        f"{path}, {entry(int(match[1]))}{field}: {what[:1].lower()}{what[1:]}; write it as {FORM}"
     )
 
 
@@ -124,21 +125,23 @@ def _malformed(raw: bytes, message: str) -> str:
     place = re.search(r"\(byte (\d+)\)", message)
     before = raw[: int(place[1]) if place else len(raw)].count(b'"image_id"')
     where = f", {entry(before - 1)}" if before else ""
-    remedy = "write it again as JSON"
+    remedy = "write the file again as JSON"
     if re.search(rb"[\[:,]\s*-?(NaN|Infinity)", raw):
-        remedy = "NaN and Infinity are no JSON: leave those detections out, and write it again"
+        remedy = (
+            "NaN and Infinity are not valid JSON: write the file again without those detections"
+        )
     return f"{where}: {message}; {remedy}"
 
 
 def entry(number: int) -> str:
-    """An entry as messages name it."""
+    """Return the name of an entry in messages."""
     return f"entry {number} (the first is 0)"
 
 
 def _image_keys(
     path: Path, predictions: Sequence[Detection], index: DetectionIndex
 ) -> dict[Key, int]:
-    """What an image may be called, each with its position."""
+    """Return all names and numbers of images, each with the position of its image."""
     files = [PurePosixPath(name) for name in index.files]
     names: dict[Key, int] = {}
     for called in ("stem", "name"):
@@ -150,14 +153,16 @@ def _image_keys(
         }
     names |= {str(file.with_suffix("")): i for i, file in enumerate(files)}
     names |= {str(file): i for i, file in enumerate(files)}
-    numbers = {one.image_id for one in predictions if not isinstance(one.image_id, str)}
+    numbers = {
+        detection.image_id for detection in predictions if not isinstance(detection.image_id, str)
+    }
     return names | _image_numbers(path, numbers, index, [file.stem for file in files])
 
 
 def _image_numbers(
     path: Path, numbers: set[int | float], index: DetectionIndex, stems: Sequence[str]
 ) -> dict[Key, int]:
-    """The images by number: the format's own; else that of the file name, or of the position."""
+    """Return images by number: that of the format, else of the file name or the position."""
     by_number: dict[Key, int] = {number: i for i, number in enumerate(index.image_ids.tolist())}
     if "image_ids" not in get_format(index.layout).lacks:
         return by_number
@@ -184,11 +189,11 @@ def _places(
     places: Mapping[Key, int],
     index: DetectionIndex,
 ) -> np.ndarray:
-    given = [getattr(one, field) for one in predictions]
-    found = np.array([places.get(key, -1) for key in given], dtype=np.int64)
-    unknown = np.flatnonzero(found < 0)
+    given = [getattr(detection, field) for detection in predictions]
+    positions = np.array([places.get(key, -1) for key in given], dtype=np.int64)
+    unknown = np.flatnonzero(positions < 0)
     if len(unknown) == 0:
-        return found
+        return positions
     what = "images" if field == "image_id" else "categories"
     known = [key for key in places if isinstance(key, int)]
     examples = [*sorted(known)[:3], *[key for key in places if isinstance(key, str)][:2]]
@@ -200,8 +205,8 @@ def _places(
         which = f"{strangers:,} of its {len(set(given)):,} {what} are not in the data set"
     raise DataError(
         f"{path}, {entry(int(unknown[0]))}: {field} {given[unknown[0]]!r} is unknown; {which} "
-        f"{index.root}, split {index.split}, which has {listed}, ...; choose the data and the "
-        "split that the detections were made on"
+        f"{index.root}, split {index.split}, which has {listed}, ...; choose the data set "
+        "and split of the detections"
     )
 
 
@@ -218,14 +223,14 @@ def _refuse(path: Path, field: str, wrong: np.ndarray, values: np.ndarray, rule:
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
-    """One file of detections, scored.
+    """The scores of one detection file.
 
     Attributes:
-        name: What tables call it: the name of its file, with the folder where two have the same.
-        file: The file.
-        scores: Its scores.
+        name: The name in tables: the file name, with the folder if several files have that name.
+        file: The path of the file.
+        scores: The scores.
         ious: The IoU of each detection with the best object of its class.
-        objects: The same, each object once.
+        objects: The same, with each object counted once.
     """
 
     name: str
@@ -243,17 +248,17 @@ def score_files(
     max_detections: int | None = None,
     min_score: float | None = None,
 ) -> list[ScoredFile]:
-    """Score files of detections, all by the same rule.
+    """Score several detection files with the same rule.
 
     Args:
-        files: JSON files in COCO's format.
-        index: The data set they were made on.
-        rule: How to score.
-        max_detections: How many detections of a class count in an image; None is the rule's own.
-        min_score: The lowest score that counts in the IoU distribution.
+        files: JSON files in COCO format.
+        index: The data set of the detections.
+        rule: The evaluation rule.
+        max_detections: The maximum number of detections per class and image; None uses the rule's.
+        min_score: The minimum score of a detection in the IoU distribution.
 
     Raises:
-        DataError: A file cannot be used; the message names the entry and the remedy.
+        DataError: If a file cannot be used; the message names the entry and the remedy.
     """
     evaluations = []
     for name, file in zip(_names(files), files, strict=True):
@@ -267,7 +272,7 @@ def score_files(
 
 
 def summary(evaluations: Sequence[ScoredFile], index: DetectionIndex) -> dict[str, Any]:
-    """All numbers, ready for JSON: what is not defined is null."""
+    """Return all scores as a JSON document; undefined scores are null."""
     baseline = evaluations[0].scores.as_dict()
     first = evaluations[0].scores
     return {
@@ -283,16 +288,16 @@ def summary(evaluations: Sequence[ScoredFile], index: DetectionIndex) -> dict[st
         "rule": first.rule,
         "predictions": [
             {
-                "name": one.name,
-                "file": str(one.file),
-                "detections": one.scores.num_detections,
-                "scores": _defined(one.scores.as_dict()),
-                "relative_improvement": _improvement(one.scores.as_dict(), baseline),
-                "per_class": _defined(one.scores.per_class),
-                "detections_with_iou": _counts(one.ious),
-                "objects_with_iou": _counts(one.objects),
+                "name": evaluation.name,
+                "file": str(evaluation.file),
+                "detections": evaluation.scores.num_detections,
+                "scores": _defined(evaluation.scores.as_dict()),
+                "relative_improvement": _improvement(evaluation.scores.as_dict(), baseline),
+                "per_class": _defined(evaluation.scores.per_class),
+                "detections_with_iou": _counts(evaluation.ious),
+                "objects_with_iou": _counts(evaluation.objects),
             }
-            for one in evaluations
+            for evaluation in evaluations
         ],
     }
 
@@ -307,8 +312,8 @@ def write_results(
     path = out / "scores.json"
     text = json.dumps(summary(evaluations, index), indent=1, ensure_ascii=False, allow_nan=False)
     write_file(path, f"{text}\n")
-    scores = {one.name: one.scores for one in evaluations}
-    ious = {one.name: one.ious for one in evaluations}
+    scores = {evaluation.name: evaluation.scores for evaluation in evaluations}
+    ious = {evaluation.name: evaluation.ious for evaluation in evaluations}
     return [
         path,
         *save_figure(lambda: precision_recall_figure(scores), out / "precision_recall"),
@@ -325,8 +330,8 @@ def _names(files: Sequence[Path]) -> list[str]:
     ]
 
 
-def _improvement(own: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, Any]:
-    return _defined({key: relative_improvement(own[key], baseline[key]) for key in own})
+def _improvement(scores: Mapping[str, float], baseline: Mapping[str, float]) -> dict[str, Any]:
+    return _defined({key: relative_improvement(scores[key], baseline[key]) for key in scores})
 
 
 def _defined(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""Detections drawn into their images: boxes, with class and score."""
+"""Draw detections into images: boxes with class and score."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ Corners = tuple[float, float, float, float]
 
 
 def palette(classes: int) -> list[str]:
-    """One colour per class: the palette of our figures, or a rainbow for many classes."""
-    if classes < len(CATEGORICAL):  # not its last, black, which drowns in photographs
+    """Return one colour per class: the palette of the figures, or a rainbow for many classes."""
+    if classes < len(
+        CATEGORICAL
+    ):  # without black, the last colour, which is hard to see in photographs
         return list(CATEGORICAL[:classes])
     rainbow = mpl.colormaps["turbo"]
-    # Neighbours in the list get colours far apart: a step of the golden section round the circle.
+    # Steps of the golden ratio give neighbouring labels distant colours.
     return [to_hex(rainbow((0.1 + 0.618034 * label) % 1.0)) for label in range(classes)]
 
 
-def draw_detections(path: Path, found: Detections, classes: Sequence[str]) -> Image.Image:
-    """The image of a file with its detections, the surest on top."""
+def draw_detections(path: Path, detections: Detections, classes: Sequence[str]) -> Image.Image:
+    """Return an image with its detections drawn, the highest score on top."""
     pixels = decode_image(path.read_bytes(), str(path))
     picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
     drawing, colours = ImageDraw.Draw(picture), palette(len(classes))
     thickness = max(1, round(min(picture.size) / 200))
     font = _font(max(10, round(min(picture.size) / 28)))
-    rows = zip(*(found[name].tolist() for name in ("boxes", "labels", "scores")), strict=True)
+    rows = zip(*(detections[name].tolist() for name in ("boxes", "labels", "scores")), strict=True)
     for box, label, score in reversed(list(rows)):
         text = f"{classes[label]} {score:.2f}"
         _draw_box(drawing, box, colours[label], thickness)
@@ -43,7 +45,7 @@ def draw_detections(path: Path, found: Detections, classes: Sequence[str]) -> Im
 
 
 def save_drawing(picture: Image.Image, path: Path) -> Path:
-    """Write a picture as JPEG if its name says so, else as PNG."""
+    """Write a picture as JPEG if its name has that extension, else as PNG."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() in JPEG_SUFFIXES:
         picture.save(path, "JPEG", quality=92)
@@ -55,7 +57,7 @@ def save_drawing(picture: Image.Image, path: Path) -> Path:
 
 def _draw_box(drawing: ImageDraw.ImageDraw, box: Corners, colour: str, thickness: int) -> None:
     x1, y1, x2, y2 = box
-    # Never less than a pixel, and inside the image however it was rounded.
+    # At least one pixel, and inside the image despite rounding.
     corners = (x1, y1, max(x2 - 1, x1), max(y2 - 1, y1))
     drawing.rectangle(corners, outline=colour, width=thickness)
 
@@ -67,7 +69,7 @@ def _draw_label(
     colour: str,
     font: ImageFont.FreeTypeFont,
 ) -> None:
-    """Write on a ground of the class's colour: above the box, or in it at the top of the image."""
+    """Draw a label on the colour of its class, above the box or inside it at the top edge."""
     left, top, right, bottom = drawing.textbbox((0, 0), text, font=font)
     width, height = right - left + 6, bottom - top + 4
     image_width, image_height = drawing.im.size
@@ -78,12 +80,12 @@ def _draw_label(
 
 
 def _ink_on(colour: str) -> str:
-    """Black or white, whichever can be read on a colour."""
+    """Return black or white, whichever is legible on a colour."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "white"
 
 
 @lru_cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """DejaVu, which ships with matplotlib: most alphabets, and the same on every machine."""
+    """Return DejaVu Sans from matplotlib, which is the same on every machine."""
     return ImageFont.truetype(Path(mpl.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", size)

@@ -1,4 +1,4 @@
-"""Scores of a detector on a data set."""
+"""Evaluate a detector on a data set."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def evaluate(
 
     Args:
         detector: The detector.
-        index: The images and their boxes, in pixels of the original images.
-        images: Their pixels, in the same order; images that cannot be read are not scored.
-        rule: How to score.
-        precision: The arithmetic of the network.
-        batch_size: Images at a time; by default that of the detector.
-        rank: Which of several processes this is, each of which takes a share of the images.
-        count: The number of these processes; the scores are those of all images.
+        index: The images and their ground truth, in pixels of the original images.
+        images: The pixels, in the same order; unreadable images are not scored.
+        rule: The evaluation rule.
+        precision: The precision of the network.
+        batch_size: The batch size; by default that of the detector.
+        rank: The rank of this process, which evaluates its share of the images.
+        count: The number of processes; the scores are merged over all of them.
     """
     scores = DetectionScores(classes=index.classes, rule=rule)
     device = next(detector.parameters()).device
@@ -47,12 +47,12 @@ def evaluate(
     rows = torch.arange(len(images))[rank::count]
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     for part in images.parts(rows, batch_size or detector.images_at_once, device):
-        seen = (part.sizes[:, 0] > 0).nonzero().flatten()
-        if not len(seen):
+        rows_read = (part.sizes[:, 0] > 0).nonzero().flatten()
+        if not len(rows_read):
             continue
-        found = detect(folded, part, seen, precision=precision)
-        numbers = part.image_ids[seen].tolist()
-        scores.update(found, [ground_truth(index, row_of[number]) for number in numbers])
+        detections = detect(folded, part, rows_read, precision=precision)
+        numbers = part.image_ids[rows_read].tolist()
+        scores.update(detections, [ground_truth(index, row_of[number]) for number in numbers])
     return (scores if count == 1 else scores.gather()).compute()
 
 
@@ -60,41 +60,47 @@ def evaluate(
 def detect(
     detector: Detector, cache: ImageCache, rows: Tensor, *, precision: Precision
 ) -> list[dict[str, Tensor]]:
-    """The detections of some images of a cache, in pixels of the original images."""
+    """Detect objects in some images of a cache, in pixels of the original images."""
     device = next(detector.parameters()).device
     images = letterbox_batch(cache, rows).to(device)
     kind = AUTOCAST.get(precision)
     with torch.autocast(images.device.type, kind, enabled=kind is not None):
-        found: Iterable[dict[str, Tensor]] = detector(images)
-    places = margins(cache, rows), cache.sizes[rows], cache.scales[rows]
-    return in_original(list(found), *places)
+        detections: Iterable[dict[str, Tensor]] = detector(images)
+    geometry = margins(cache, rows), cache.sizes[rows], cache.scales[rows]
+    return in_original(list(detections), *geometry)
 
 
 def in_original(
-    found: list[dict[str, Tensor]],
+    detections: list[dict[str, Tensor]],
     corners: Int[Tensor, "images 2"],
     sizes: Int[Tensor, "images 2"],
     scales: Float[Tensor, "images 2"],
 ) -> list[dict[str, Tensor]]:
-    """Detections with their boxes in pixels of the original images; those of all images at once."""
-    counts = [len(one["boxes"]) for one in found]
-    boxes = torch.cat([one["boxes"] for one in found])
-    image = torch.arange(len(found)).repeat_interleave(torch.tensor(counts)).to(boxes.device)
-    # Nothing is seen in the grey beside an image: boxes end where it does.
-    corner, limits = (part.to(boxes).repeat(1, 2)[image] for part in (corners, sizes))
-    boxes = to_original((boxes - corner).clamp(min=0).minimum(limits), scales.to(boxes)[image])
-    own = torch.split(boxes, counts)
-    return [one | {"boxes": its} for one, its in zip(found, own, strict=True)]
+    """Convert the boxes of all images to pixels of the original images."""
+    counts = [len(image["boxes"]) for image in detections]
+    boxes = torch.cat([image["boxes"] for image in detections])
+    image_of_box = (
+        torch.arange(len(detections)).repeat_interleave(torch.tensor(counts)).to(boxes.device)
+    )
+    # Clip boxes to the image: the padding shows nothing.
+    corner, limits = (part.to(boxes).repeat(1, 2)[image_of_box] for part in (corners, sizes))
+    boxes = to_original(
+        (boxes - corner).clamp(min=0).minimum(limits), scales.to(boxes)[image_of_box]
+    )
+    return [
+        image | {"boxes": own_boxes}
+        for image, own_boxes in zip(detections, torch.split(boxes, counts), strict=True)
+    ]
 
 
 def readable(index: DetectionIndex, cache: ImageCache) -> DetectionIndex:
-    """The part of an index whose images a cache holds."""
-    there = np.isin(index.image_ids, cache.image_ids.cpu().numpy())
-    return index if there.all() else index.take(np.flatnonzero(there))
+    """Return the part of an index whose images are in a cache."""
+    is_cached = np.isin(index.image_ids, cache.image_ids.cpu().numpy())
+    return index if is_cached.all() else index.take(np.flatnonzero(is_cached))
 
 
 def ground_truth(index: DetectionIndex, image: int) -> dict[str, object]:
-    """The boxes of an image in the form that ``DetectionScores`` takes."""
+    """Return the ground truth of an image in the format of ``DetectionScores``."""
     rows = index.rows(image)
     return {
         "boxes": index.boxes[rows],

@@ -1,4 +1,4 @@
-"""Detections in image files: find the files, letterbox as in training, detect, write as JSON."""
+"""Prediction on image files: collect the files, letterbox as in training, detect, export."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from alphaiou.inference.evaluation import detect
 from alphaiou.inference.weights import TrainedDetector
 
 BATCH = 16
-#: Starting a process takes as long as decoding about so many images.
+#: Starting a process takes about as long as decoding this many images.
 IMAGES_WORTH_A_WORKER = 256
 
 
@@ -33,10 +33,10 @@ class PredictedImage:
     """An image and its detections.
 
     Attributes:
-        path: The file.
-        name: What detections call it.
-        found: ``boxes``, ``scores`` and ``labels``, best first, in pixels; None if not readable.
-        problem: Why it could not be read; "" if it could.
+        path: The path of the image.
+        name: The name of the image in the exported detections.
+        found: ``boxes``, ``scores`` and ``labels``, best first, in pixels; None if unreadable.
+        problem: The reason why the image is unreadable, or "".
     """
 
     path: Path
@@ -46,12 +46,12 @@ class PredictedImage:
 
 
 def find_images(places: Sequence[str]) -> list[Path]:
-    """The images that files, folders and patterns stand for, each once, in their order.
+    """Expand files, folders and patterns to a list of unique image paths, in order.
 
-    Of a folder, every image in it and in the folders below.
+    Folders are searched recursively.
 
     Raises:
-        DataError: There is no such file or folder, or no image in it.
+        DataError: If a file or folder does not exist or contains no image.
     """
     found: dict[Path, None] = {}
     for place in places:
@@ -78,7 +78,7 @@ def _is_image(path: Path) -> bool:
 
 
 def image_names(paths: Sequence[Path]) -> list[str]:
-    """The names of images in detections: the file's name; with its folders where two have the same.
+    """Return the names of images: the file name, with folders if several files have that name.
 
     Examples:
         >>> image_names([Path("a/1.jpg"), Path("a/2.jpg"), Path("b/2.jpg")])
@@ -96,18 +96,18 @@ def predict_images(
     device: str = "cpu",
     workers: int | None = None,
 ) -> Iterator[PredictedImage]:
-    """Detect objects in image files, in their order; unreadable images are reported, not raised.
+    """Detect objects in image files, in order; unreadable images are reported, not raised.
 
     Args:
         trained: The detector.
-        paths: The files.
-        score: The least score of a detection.
+        paths: The image files.
+        score: The minimum score of a detection.
         device: ``cpu`` or ``cuda``.
-        workers: Processes that decode images; one per core by default, none for few images.
+        workers: The number of decoding processes; by default one per core, or 0 for few images.
     """
     sizes = [_size_or_problem(path) for path in paths]
     rows = [row for row, size in enumerate(sizes) if not isinstance(size, str)]
-    found = (
+    detections = (
         _detections(
             trained,
             [paths[row] for row in rows],
@@ -123,8 +123,8 @@ def predict_images(
         if isinstance(size, str):
             yield PredictedImage(path, name, None, size)
         else:
-            one, problem = next(found)
-            yield PredictedImage(path, name, one, problem)
+            image, problem = next(detections)
+            yield PredictedImage(path, name, image, problem)
 
 
 def _size_or_problem(path: Path) -> tuple[int, int] | str:
@@ -143,7 +143,7 @@ def _detections(
     device: str,
     workers: int | None,
 ) -> Iterator[tuple[Detections | None, str]]:
-    """The detections of each image; None and the reason where its pixels cannot be decoded."""
+    """Yield the detections of each image, or None and the reason if it cannot be decoded."""
     detector = trained.detector
     detector.set_least_score(score)
     folded = fold_batch_norm(detector).to(device).to(memory_format=torch.channels_last)
@@ -164,19 +164,19 @@ def _detections(
         }
         rows = torch.arange(len(cache), device=cache.pixels.device)
         precision = trained.precision if device == "cuda" else "fp32"
-        found = detect(folded, cache, rows, precision=precision)
-        for number, one, width in zip(
-            cache.image_ids.tolist(), found, cache.sizes[:, 0].tolist(), strict=True
+        detections = detect(folded, cache, rows, precision=precision)
+        for number, image, width in zip(
+            cache.image_ids.tolist(), detections, cache.sizes[:, 0].tolist(), strict=True
         ):
             path = str(paths[number])
-            readable = {name: tensor.cpu() for name, tensor in one.items()} if width else None
+            readable = {name: tensor.cpu() for name, tensor in image.items()} if width else None
             yield readable, "" if width else why.get(path, "cannot be decoded")
 
 
 def _index(
     paths: Sequence[Path], sizes: Sequence[tuple[int, int]], classes: tuple[str, ...]
 ) -> DetectionIndex:
-    """The images as a data set without boxes."""
+    """Return the images as a data set without boxes."""
     nothing = np.zeros(0, dtype=np.int64)
     flags = nothing.astype(bool)
     return DetectionIndex(
@@ -201,7 +201,7 @@ def _index(
 
 
 def as_coco(image: PredictedImage, classes: Sequence[str]) -> list[dict[str, Any]]:
-    """The detections of an image in COCO's format, image and category by name.
+    """Return the detections of an image in COCO format, with image and category names.
 
     Examples:
         >>> found = {"boxes": torch.tensor([[1.0, 2.0, 4.0, 6.0]]), "scores": torch.tensor([0.5])}

@@ -1,4 +1,4 @@
-"""Weights files: the tensors of a detector, and in the same file the settings to build it with."""
+"""Weights files: the tensors of a detector and the settings to rebuild it, in one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from alphaiou.detectors.base import Precision
 from alphaiou.detectors.registry import detector_from
 from alphaiou.errors import AlphaIoUError
 
-#: The weights that a run keeps for inference.
+#: The file name of the weights for inference in a run folder.
 WEIGHTS = "best.safetensors"
 
 
@@ -29,8 +29,8 @@ class Checkpoint:
     """The content of a safetensors file.
 
     Attributes:
-        tensors: Weights; in the checkpoint of a training also averages and velocities.
-        facts: What else the file says; JSON.
+        tensors: The weights; a training checkpoint also holds averages and optimiser state.
+        facts: Further values, stored as JSON.
     """
 
     tensors: Mapping[str, Tensor]
@@ -39,12 +39,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class TrainedDetector:
-    """A detector with its weights, and how it was trained.
+    """A detector with its weights and its recipe.
 
     Attributes:
         detector: The detector, in evaluation mode.
         classes: The name of each label.
-        recipe: The recipe of the training as plain values.
+        recipe: The recipe of the training as plain values (str, int, dict, ...).
     """
 
     detector: Detector
@@ -53,12 +53,12 @@ class TrainedDetector:
 
     @property
     def image_size(self) -> int:
-        """The long side of the images that it was trained on, in pixels."""
+        """The longer side of the training images, in pixels."""
         return int(self.recipe["image_size"])
 
     @property
     def precision(self) -> Precision:
-        """The arithmetic of the network that it was trained with."""
+        """The precision that the network was trained with."""
         precision: Precision = self.recipe["precision"]
         return precision
 
@@ -66,33 +66,33 @@ class TrainedDetector:
 def save_weights(
     detector: nn.Module, recipe: Mapping[str, Any], classes: Sequence[str], path: Path
 ) -> None:
-    """Write weights for inference, atomically.
+    """Write weights for inference atomically.
 
     Args:
-        detector: Whose weights.
-        recipe: The recipe of the training as plain values, those of the detector among them.
+        detector: The detector to save.
+        recipe: The recipe of the training as plain values, including the detector settings.
         classes: The name of each label.
-        path: The file.
+        path: The file to write.
     """
     facts = {"recipe": dict(recipe), "classes": list(classes)}
     write_tensors(Checkpoint(detector.state_dict(), facts), path)
 
 
 def load_weights(path: Path) -> TrainedDetector:
-    """Read a trained detector from its file, or from the folder of its run.
+    """Load a trained detector from a weights file or a run folder.
 
     Raises:
-        CheckpointError: There is no such file, or it is not a weights file.
+        CheckpointError: If the file does not exist or is not a weights file.
     """
     if path.is_dir():
         path = path / WEIGHTS
     if not path.exists():
-        raise CheckpointError(f"{path}: there is no such file; alphaiou train makes {WEIGHTS}")
+        raise CheckpointError(f"{path}: there is no such file; alphaiou train writes {WEIGHTS}")
     kept = read_tensors(path)
     if "recipe" not in kept.facts or "classes" not in kept.facts:
         beside = path.with_name(WEIGHTS).exists() and path.name != WEIGHTS
-        remedy = f"take {WEIGHTS} beside it" if beside else f"take a {WEIGHTS} of a run"
-        raise CheckpointError(f"{path}: holds no weights for inference; {remedy}")
+        remedy = f"use {WEIGHTS} in the same folder" if beside else f"use the {WEIGHTS} of a run"
+        raise CheckpointError(f"{path}: contains no weights for inference; {remedy}")
     try:
         recipe, classes = kept.facts["recipe"], tuple(kept.facts["classes"])
         detector = detector_from(recipe, len(classes), for_training=False)
@@ -107,10 +107,10 @@ def load_weights(path: Path) -> TrainedDetector:
 
 
 def read_tensors(path: Path) -> Checkpoint:
-    """Read a safetensors file; nothing in it is ever executed.
+    """Read a safetensors file.
 
     Raises:
-        CheckpointError: The file is damaged or of another kind.
+        CheckpointError: If the file is damaged or not a safetensors file.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -119,14 +119,14 @@ def read_tensors(path: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
     except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is no whole safetensors file ({error})") from None
+        raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from None
     return Checkpoint(tensors, facts)
 
 
 def write_tensors(content: Checkpoint, path: Path, *, backup: Path | None = None) -> None:
-    """Write a safetensors file, atomically; the present one is kept as ``backup``."""
+    """Write a safetensors file atomically; an existing file is kept as ``backup``."""
     from safetensors.torch import save
 
-    tensors = {name: one.detach().cpu().contiguous() for name, one in content.tensors.items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in content.tensors.items()}
     data = save(tensors, metadata={"facts": json.dumps(dict(content.facts))})
     write_file(path, data, backup=backup)

@@ -1,4 +1,4 @@
-"""Scores of detections: COCO's, VOC's and the paper's rules over one evaluator."""
+"""Detection metrics: average precision by the rules of COCO, VOC and the paper."""
 
 from alphaiou.metrics.comparison import ComparisonRow, comparison_rows, relative_improvement
 from alphaiou.metrics.inputs import ScoringData

@@ -1,4 +1,4 @@
-"""COCO's precision and recall, by the hotcoco evaluator or by pycocotools."""
+"""Precision and recall by COCO's rules, computed by hotcoco or pycocotools."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from alphaiou.metrics.inputs import ScoringData
 
 Evaluator = Literal["hotcoco", "pycocotools"]
 
-#: The sizes of targets, in the order of the tables: all, and by area below 32², 96² and above.
+#: The size ranges of targets in table order: all, small (area below 32²), medium (96²), large.
 SIZES = ("all", "small", "medium", "large")
 
-# Outside every range of areas: a box of this area is ignored, found or not, in every table. COCO's
-# files have no other way to say so but iscrowd, which also changes the IoU.
+# An area outside every range, so that a box is ignored in every table. The only other way to ignore
+# a box in COCO's format is iscrowd, which also changes the IoU.
 _IGNORED_AREA = -1.0
 
 
 @dataclass(frozen=True, eq=False)
 class CocoTables:
-    """What COCO's numbers are means of; -1 where a class has no target of that size.
+    """The precision and recall tables of COCO; -1 if a class has no target of that size.
 
     Attributes:
-        precision: Best precision at recall .00, .01, ... 1.00 or beyond.
-        recall: The highest recall.
-        limits: Detections of a class in an image, the last axis of both.
+        precision: Interpolated precision at recall .00, .01, ... 1.00.
+        recall: The maximum recall.
+        limits: The limits of detections per class and image, the last axis of both tables.
     """
 
     precision: Float64[np.ndarray, "thresholds 101 classes 4 limits"]
@@ -48,22 +48,22 @@ def coco_tables(
 ) -> CocoTables:
     """Precision and recall by COCO's rules.
 
-    Crowds are ignored as COCO defines it: any number of detections may lie on one. A difficult box
-    is ignored as COCO ignores a box of another size: one detection may lie on it.
+    Crowds are ignored as COCO defines it: any number of detections may match a crowd. Difficult
+    boxes are ignored as COCO ignores boxes of another size: one detection may match each.
 
     Args:
-        data: What to score, in the order of its images.
-        num_classes: How many classes there are.
-        iou_thresholds: The IoUs from which a detection finds a target.
-        max_detections: How many detections of a class count in an image.
-        evaluator: Who computes; pycocotools is the slow original, for comparison.
+        data: The detections and targets, sorted by image.
+        num_classes: The number of classes.
+        iou_thresholds: The minimum IoUs of a match.
+        max_detections: The maximum number of detections per class and image.
+        evaluator: The library to use; pycocotools is slower.
     """
     limits = tuple(sorted({min(limit, max_detections) for limit in (1, 10, max_detections)}))
     run = {"hotcoco": _hotcoco, "pycocotools": _pycocotools}[evaluator]
     evaluation = run(data, num_classes)
     evaluation.params.iouThrs = np.asarray(iou_thresholds, dtype=np.float64)
     evaluation.params.maxDets = list(limits)
-    with redirect_stdout(io.StringIO()):  # pycocotools reports every step
+    with redirect_stdout(io.StringIO()):  # pycocotools prints every step
         evaluation.evaluate()
         evaluation.accumulate()
     tables = evaluation.eval
@@ -75,7 +75,7 @@ def _areas(data: ScoringData) -> Float64[np.ndarray, " targets"]:
 
 
 def _numbered(count: int) -> list[dict[str, Any]]:
-    """Images or categories: only their numbers are needed. They start at 1, as annotations must."""
+    """Return images or categories with numbers only, from 1, as annotations must be numbered."""
     return [{"id": number, "name": str(number)} for number in range(1, count + 1)]
 
 
@@ -92,8 +92,8 @@ def _hotcoco(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
         iscrowd=data.crowd,
     )
     columns = (data.images + 1, data.boxes, data.scores, data.labels + 1)
-    found = truth.load_res(np.column_stack(columns))
-    return hotcoco.COCOeval(truth, found, "bbox")
+    detections = truth.load_res(np.column_stack(columns))
+    return hotcoco.COCOeval(truth, detections, "bbox")
 
 
 def _pycocotools(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
@@ -113,12 +113,12 @@ def _pycocotools(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
         "area": data.boxes[:, 2] * data.boxes[:, 3],
         "score": data.scores,
     }
-    truth, found = (
+    truth, detections = (
         _pycocotools_set(table, len(data.image_ids), num_classes)
         for table in (target_columns, columns)
     )
     with redirect_stdout(io.StringIO()):
-        return COCOeval(truth, found, "bbox")
+        return COCOeval(truth, detections, "bbox")
 
 
 def _pycocotools_set(columns: dict[str, np.ndarray], images: int, classes: int) -> Any:  # noqa: ANN401

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: The columns of the paper's main table.
+#: The columns of the main table of the paper.
 PAPER_COLUMNS = ("ap50", "ap75", "ap85", "ap95", "map", "map75_95")
 
 
@@ -14,9 +14,9 @@ class ComparisonRow:
     """A row of a comparison.
 
     Attributes:
-        name: What was scored.
-        values: Its scores by column; by how much they are better, for an improvement.
-        improvement: Whether this is the improvement of the row above over the baseline.
+        name: The label of the row.
+        values: The scores by column, or the relative improvements.
+        improvement: Whether this is the relative improvement of the row above over the baseline.
     """
 
     name: str
@@ -25,7 +25,7 @@ class ComparisonRow:
 
 
 def relative_improvement(score: float, baseline: float) -> float:
-    """The improvement of a score as a share of the baseline; NaN for a baseline of 0.
+    """Return the improvement of a score relative to the baseline; NaN if the baseline is 0.
 
     Examples:
         >>> f"{relative_improvement(34.46, 32.45):.2%}"
@@ -37,11 +37,11 @@ def relative_improvement(score: float, baseline: float) -> float:
 def comparison_rows(
     scores: Mapping[str, Mapping[str, float]], columns: Sequence[str] = PAPER_COLUMNS
 ) -> list[ComparisonRow]:
-    """The rows of a table: the first one given is the baseline of all others.
+    """Return the rows of a comparison table; the first entry is the baseline.
 
     Args:
-        scores: Scores by name, as ``Scores.as_dict()`` gives them.
-        columns: Which of them to show.
+        scores: Scores by name, each as returned by ``Scores.as_dict()``.
+        columns: The scores to show.
 
     Examples:
         >>> rows = comparison_rows({"IoU": {"map": 0.5}, "α-IoU": {"map": 0.6}}, ["map"])
@@ -50,9 +50,9 @@ def comparison_rows(
     """
     rows: list[ComparisonRow] = []
     for name, given in scores.items():
-        own = {column: given[column] for column in columns}
-        rows.append(ComparisonRow(name, own))
+        values = {column: given[column] for column in columns}
+        rows.append(ComparisonRow(name, values))
         if len(rows) > 1:
-            better = {c: relative_improvement(own[c], rows[0].values[c]) for c in columns}
+            better = {c: relative_improvement(values[c], rows[0].values[c]) for c in columns}
             rows.append(ComparisonRow("rela. improv.", better, improvement=True))
     return rows

@@ -1,4 +1,4 @@
-"""Predictions and targets as detectors give them, checked and put into arrays."""
+"""Predictions and targets of detectors, checked and converted to arrays."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from alphaiou._shapes import Bool, Float64, Int64
 
 @dataclass(frozen=True, eq=False)
 class ScoringData:
-    """Some images, their detections and their true boxes ("targets").
+    """The detections and ground truth ("targets") of some images.
 
-    Boxes are ``x y width height``, the form of COCO's files: what was read from such a file is
-    scored to the last bit as COCO's own evaluator scores it.
+    Boxes are ``x y width height`` as in COCO files, so that the scores of such a file are equal to
+    those of COCO's own evaluator to the last bit.
 
     Attributes:
-        image_ids: The number of each image; scores that tie are taken in its order.
-        target_images: The image of each target, as a position in ``image_ids``.
-        target_boxes: The targets.
-        target_labels: Their labels.
-        target_areas: The areas that decide whether they are small, medium or large.
+        image_ids: The number of each image; ties in score are broken by this order.
+        target_images: The image of each target, as an index into ``image_ids``.
+        target_boxes: The boxes of the targets.
+        target_labels: The labels of the targets.
+        target_areas: The areas that define small, medium and large targets.
         crowd: Whether a target is a crowd (COCO).
         difficult: Whether a target is difficult (VOC).
-        images: The image of each detection, as a position in ``image_ids``.
-        boxes: The detections.
-        labels: Their labels.
-        scores: Their scores.
+        images: The image of each detection, as an index into ``image_ids``.
+        boxes: The boxes of the detections.
+        labels: The labels of the detections.
+        scores: The scores of the detections.
     """
 
     image_ids: Int64[np.ndarray, " images"]
@@ -47,7 +47,7 @@ class ScoringData:
 
     @classmethod
     def empty(cls) -> ScoringData:
-        """No images."""
+        """Return data without images."""
         integers, floats, flags = np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_)
         boxes = np.empty((0, 4))
         return cls(
@@ -66,7 +66,7 @@ class ScoringData:
 
     @classmethod
     def concatenate(cls, parts: Sequence[ScoringData]) -> ScoringData:
-        """The images of all parts, one part after the other."""
+        """Concatenate the images of all parts."""
         if not parts:
             return cls.empty()
         starts = np.cumsum([0, *(len(part.image_ids) for part in parts[:-1])])
@@ -78,7 +78,7 @@ class ScoringData:
         return cls(**{name: np.concatenate([getattr(p, name) for p in moved]) for name in names})
 
     def in_order(self) -> ScoringData:
-        """The same by image number; within an image nothing changes places."""
+        """Return the data sorted by image number; the order within an image is unchanged."""
         order = np.argsort(self.image_ids, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -92,13 +92,13 @@ class ScoringData:
         return moved.keep_detections(np.argsort(moved.images, kind="stable"))
 
     def keep_targets(self, rows: np.ndarray) -> ScoringData:
-        """Some of the targets: a mask, or their rows."""
+        """Return the targets selected by a mask or by rows."""
         names = ("images", "boxes", "labels", "areas")
         kept = {f"target_{name}": getattr(self, f"target_{name}")[rows] for name in names}
         return replace(self, **kept, crowd=self.crowd[rows], difficult=self.difficult[rows])
 
     def keep_detections(self, rows: np.ndarray) -> ScoringData:
-        """Some of the detections: a mask, or their rows."""
+        """Return the detections selected by a mask or by rows."""
         names = ("images", "boxes", "labels", "scores")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
@@ -109,21 +109,21 @@ Entries = Sequence[Mapping[str, Any]]
 def as_scoring_data(
     predictions: Entries, targets: Entries, num_classes: int, first_image: int = 0
 ) -> tuple[ScoringData, bool]:
-    """A batch as arrays, and whether its images have numbers of their own.
+    """Convert a batch to arrays; also return whether its targets have ``image_id``.
 
     Args:
-        predictions: For each image ``boxes``, ``scores`` and ``labels``.
-        targets: For each image ``boxes``, ``labels`` and perhaps ``iscrowd``, ``difficult``,
-            ``area`` and ``image_id``.
-        num_classes: How many classes there are.
-        first_image: The number of the first image where they have none of their own.
+        predictions: ``boxes``, ``scores`` and ``labels`` of each image.
+        targets: ``boxes``, ``labels`` and optionally ``iscrowd``, ``difficult``, ``area`` and
+            ``image_id`` of each image.
+        num_classes: The number of classes.
+        first_image: The number of the first image if the targets have no ``image_id``.
 
     Raises:
-        ValueError: The batch cannot be scored; the message says which image of it, and why.
+        ValueError: If the batch cannot be scored; the message names the image and the reason.
     """
     if len(predictions) != len(targets):
         raise ValueError(f"{len(predictions)} predictions, but {len(targets)} targets; one each")
-    found, truth = _Batch("predictions", predictions), _Batch("targets", targets)
+    predicted, truth = _Batch("predictions", predictions), _Batch("targets", targets)
     image_ids = _image_ids(targets)
     target_boxes = truth.boxes()
     areas = truth.optional("area")
@@ -137,16 +137,16 @@ def as_scoring_data(
         target_areas=target_boxes[:, 2] * target_boxes[:, 3] if areas is None else areas,
         crowd=truth.flags("iscrowd"),
         difficult=truth.flags("difficult"),
-        images=found.images,
-        boxes=found.boxes(),
-        labels=found.labels(num_classes),
-        scores=found.numbers("scores"),
+        images=predicted.images,
+        boxes=predicted.boxes(),
+        labels=predicted.labels(num_classes),
+        scores=predicted.numbers("scores"),
     )
     return data, image_ids is not None
 
 
 class _Batch:
-    """The predictions or the targets of a batch, and how many boxes each image has."""
+    """The predictions or targets of a batch, and the number of boxes of each image."""
 
     def __init__(self, name: str, entries: Entries) -> None:
         self.name, self.entries = name, entries
@@ -156,7 +156,7 @@ class _Batch:
         self._corners = _stacked(columns, (4,))
 
     def boxes(self) -> Float64[np.ndarray, "boxes 4"]:
-        """The boxes as x y width height."""
+        """Return the boxes as x y width height."""
         corners = self._corners.astype(np.float64)
         self._refuse("boxes", ~np.isfinite(corners), "is not finite", corners)
         sizes = corners[:, 2:] - corners[:, :2]
@@ -177,7 +177,7 @@ class _Batch:
         return values
 
     def optional(self, key: str) -> Float64[np.ndarray, " boxes"] | None:
-        """The numbers of a field that all images have, or none."""
+        """Return an optional field, which all images have or none."""
         return self.numbers(key) if _all_or_none(self.name, self.entries, key) else None
 
     def flags(self, key: str) -> Bool[np.ndarray, " boxes"]:
@@ -207,7 +207,7 @@ class _Batch:
 def _column(
     name: str, image: int, entry: Mapping[str, Any], key: str, width: tuple[int, ...]
 ) -> torch.Tensor:
-    """The field of one image as a tensor of the right shape; empty ones come in all shapes."""
+    """Return a field of one image with the expected shape; empty fields may have any shape."""
     if key not in entry:
         raise ValueError(f"{name}[{image}] has no {key!r}; it has {', '.join(entry) or 'nothing'}")
     tensor = _tensor(f"{name}[{image}][{key!r}]", entry[key])
@@ -223,13 +223,13 @@ def _tensor(place: str, value: object) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value.detach()
     try:
-        return torch.from_numpy(np.array(value))  # a copy: torch warns of arrays it may not write
+        return torch.from_numpy(np.array(value))  # a copy: torch warns about read-only arrays
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{place} is no array of numbers: {error}") from None
+        raise ValueError(f"{place} is not an array of numbers: {error}") from None
 
 
 def _stacked(columns: Sequence[torch.Tensor], width: tuple[int, ...]) -> np.ndarray:
-    """The columns of all images on the host: one copy where they are on one device."""
+    """Return the columns of all images on the host, in one copy if they share a device."""
     full = [column for column in columns if len(column)]
     if not full:
         return np.empty((0, *width))
@@ -250,7 +250,7 @@ def _image_ids(targets: Entries) -> Int64[np.ndarray, " images"] | None:
         except (TypeError, ValueError, RuntimeError):
             given = target["image_id"]
             raise ValueError(
-                f"targets[{image}]['image_id'] must be one whole number: {given!r}"
+                f"targets[{image}]['image_id'] must be a single integer: {given!r}"
             ) from None
     return np.array(numbers, dtype=np.int64)
 

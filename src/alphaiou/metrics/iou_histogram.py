@@ -1,4 +1,4 @@
-"""How tightly detections fit the objects: the IoU of each, and counts above thresholds."""
+"""The IoU of each detection with the ground truth, and counts above thresholds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alphaiou.metrics.inputs import ScoringData
 from alphaiou.metrics.matching import best_matches
 from alphaiou.metrics.voc import judge
 
-#: The thresholds of the paper's figure of IoU distributions.
+#: The thresholds in the paper's figure of IoU distributions.
 HISTOGRAM_THRESHOLDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 #: Detections of at least this score count as confident.
 SURE = 0.25
@@ -20,16 +20,16 @@ SURE = 0.25
 def detection_ious(
     data: ScoringData, *, min_score: float | None = None, once: bool = False
 ) -> Float64[np.ndarray, " kept"]:
-    """The IoU of each detection with the best target of its class in its image.
+    """Return the IoU of each detection with the best target of its class in its image.
 
-    Detections are taken as they are: apply non-maximum suppression before. Those whose best target
-    is a crowd or difficult are left out; those that touch no target of their class have IoU 0.
+    Apply non-maximum suppression before. Detections whose best target is a crowd or difficult are
+    left out. Detections that overlap no target of their class have IoU 0.
 
     Args:
         data: Detections and targets.
-        min_score: Leave out detections of a lower score.
-        once: Count every object once: of the detections whose best target it is keep the one of
-            the highest score, and leave out those that touch nothing.
+        min_score: The minimum score of a detection.
+        once: Count every object once: keep only the highest-scoring detection of each target, and
+            leave out detections without overlap.
 
     Examples:
         >>> import numpy as np
@@ -55,7 +55,7 @@ def detection_ious(
 def counts_above(
     ious: Float64[np.ndarray, " detections"], thresholds: Sequence[float] = HISTOGRAM_THRESHOLDS
 ) -> dict[float, int]:
-    """How many IoUs are at least each threshold.
+    """Count the IoUs that reach each threshold.
 
     Examples:
         >>> import numpy as np
@@ -66,10 +66,10 @@ def counts_above(
 
 
 def found_shares(data: ScoringData) -> dict[int, float]:
-    """The share of the objects that are found with at least an IoU, by the IoU in percent.
+    """Return the share of objects that confident detections match at each IoU, keyed in percent.
 
-    An object is found by the surest of the detections whose best target it is, if its score is at
-    least :data:`SURE`. Difficult objects and crowds do not count; without any object it is NaN.
+    An object is matched by the highest-scoring detection whose best target it is, if the score is
+    at least :data:`SURE`. Difficult objects and crowds are ignored. Without objects it is NaN.
 
     Examples:
         >>> import numpy as np
@@ -77,8 +77,8 @@ def found_shares(data: ScoringData) -> dict[int, float]:
         >>> scores = DetectionScores(1)
         >>> box = np.array([[0, 0, 10, 10.0]])
         >>> found = {"boxes": box * [1, 1, 1, 0.8], "scores": np.ones(1), "labels": [0]}
-        >>> there = {"boxes": np.concatenate([box, box + 50]), "labels": [0, 0]}
-        >>> scores.update([found], [there])
+        >>> target = {"boxes": np.concatenate([box, box + 50]), "labels": [0, 0]}
+        >>> scores.update([found], [target])
         >>> found_shares(scores.data())[80], found_shares(scores.data())[85]
         (0.5, 0.0)
     """

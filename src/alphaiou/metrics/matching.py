@@ -1,4 +1,4 @@
-"""For each detection, the target of its class that it covers best."""
+"""Match each detection to the target of its class with the highest IoU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from alphaiou._shapes import Float64, Int64
 from alphaiou.metrics.inputs import ScoringData
 
-_PAIRS_AT_ONCE = 1 << 20  # bounds the memory where an image has thousands of boxes of a class
+_PAIRS_AT_ONCE = 1 << 20  # bounds memory if an image has thousands of boxes of a class
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,8 +18,8 @@ class Matches:
     """The best target of each detection.
 
     Attributes:
-        targets: Its row; -1 where none of the class overlaps in the image. Of equal ones the first.
-        ious: The IoU with it; 0 where there is none.
+        targets: The row of the target, the first of equal ones; -1 if none of the class overlaps.
+        ious: The IoU with that target, or 0.
     """
 
     targets: Int64[np.ndarray, " detections"]
@@ -27,7 +27,7 @@ class Matches:
 
 
 def best_matches(data: ScoringData) -> Matches:
-    """Find the best target of each detection among those of its image and class."""
+    """Find the best target of each detection within its image and class."""
     matches = Matches(np.full(len(data.scores), -1), np.zeros(len(data.scores)))
     for detections, targets in _pairs(data):
         ious = _ious(data.boxes[detections], data.target_boxes[targets])
@@ -40,7 +40,7 @@ def best_matches(data: ScoringData) -> Matches:
 def _pairs(
     data: ScoringData,
 ) -> Iterator[tuple[Int64[np.ndarray, " pairs"], Int64[np.ndarray, " pairs"]]]:
-    """Detections and targets that share image and class; all pairs of a detection at once."""
+    """Yield pairs of detections and targets of equal image and class, grouped by detection."""
     classes = 1 + max(data.labels.max(initial=0), data.target_labels.max(initial=0))
     target_groups = data.target_images * classes + data.target_labels
     groups = data.images * classes + data.labels

@@ -1,4 +1,4 @@
-"""The rules by which detections are scored, by name."""
+"""The evaluation rules, by name."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from alphaiou.metrics.inputs import ScoringData
 
 RuleName = Literal["coco", "paper", "voc", "voc07"]
 
-#: IoU .50, .55, ... .95; made as COCO's evaluator makes them, so that ties fall the same way.
+#: IoU .50, .55, ... .95, computed as in COCO's evaluator so that ties are broken equally.
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How detections are scored.
+    """An evaluation rule.
 
     Attributes:
         description: The rule in one line.
-        precision_at: Where precision is averaged: at 101 recalls, at eleven, or at every one.
-        drop_difficult: Whether difficult boxes are taken out of the ground truth, so that finding
-            one is a mistake; otherwise they are ignored, whether found or not.
-        max_detections: How many detections of a class count in an image, best first; None is all.
+        precision_at: The recalls at which precision is averaged: 101, 11, or all.
+        drop_difficult: Whether difficult boxes are removed from the ground truth, so that detecting
+            one is a false positive; otherwise they are ignored.
+        max_detections: The maximum number of detections per class and image; None is unlimited.
     """
 
     description: str
@@ -33,7 +33,7 @@ class Rule:
     max_detections: int | None
 
     def ground_truth(self, data: ScoringData) -> ScoringData:
-        """The data without the targets that the rule drops."""
+        """Return the data without the targets that the rule drops."""
         return data.keep_targets(~data.difficult) if self.drop_difficult else data
 
 
@@ -46,10 +46,10 @@ RULES: dict[RuleName, Rule] = {
 
 
 def find_rule(name: str) -> Rule:
-    """The rule of that name.
+    """Return a rule by name.
 
     Raises:
-        ValueError: There is no such rule; the message lists the rules.
+        ValueError: If the rule does not exist; the message lists all rules.
     """
     for known, rule in RULES.items():
         if known == name:

@@ -1,4 +1,4 @@
-"""Scores of detections: collected image by image, merged across processes, computed at the end."""
+"""Detection scores: collected batch by batch, merged across processes, computed at the end."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _STRICT = (75, 80, 85, 90, 95)
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """The scores of some detections, as fractions of one.
+    """The scores of some detections, in [0, 1].
 
-    A score that is not defined (of a class without targets, of small targets where there are
-    none, of sizes and average recall by VOC's rules) is NaN; means leave it out.
+    Undefined scores are NaN and are left out of means: classes and sizes without targets, and
+    sizes and average recall by VOC's rules.
 
     Attributes:
-        rule: The rule they were scored by.
+        rule: The evaluation rule.
         classes: The name of each label.
-        iou_thresholds: The IoUs from which a detection counts as a match.
+        iou_thresholds: The minimum IoUs of a match.
         class_ap: Average precision of each class at each threshold.
-        precision: Best precision of each class at recall .00, .01, ... 1.00 or beyond.
+        precision: Interpolated precision of each class at recall .00, .01, ... 1.00.
         size_ap: Mean average precision of small, medium and large targets.
-        ar: Average recall, by the limit of detections of a class in an image.
-        size_ar: Average recall of small, medium and large targets under the highest limit.
-        recall: Recall under the highest limit by the threshold in percent; average recall is the
-            mean of these.
-        found: The share of the targets that confident detections match with at least an IoU, by
-            the IoU in percent: 50, 55, ... 90.
-        num_images: Images.
-        num_targets: Targets, without those that are ignored.
-        num_detections: Detections.
+        ar: Average recall, by the limit of detections per class and image.
+        size_ar: Average recall of small, medium and large targets at the highest limit.
+        recall: Recall at the highest limit, by the threshold in percent; average recall is their
+            mean.
+        found: The share of targets that confident detections match, by the IoU in percent: 50,
+            55, ... 90.
+        num_images: The number of images.
+        num_targets: The number of targets that are not ignored.
+        num_detections: The number of detections.
     """
 
     rule: RuleName
@@ -88,18 +88,18 @@ class Scores:
     def precision_recall(
         self, iou: float = 0.5, label: int | None = None
     ) -> tuple[Float64[np.ndarray, " 101"], Float64[np.ndarray, " 101"]]:
-        """Recalls, and the best precision at each or beyond.
+        """Return recalls and the interpolated precision at each.
 
         Args:
             iou: One of ``iou_thresholds``.
-            label: A class; None is the mean over the classes that have targets.
+            label: A class; None averages over the classes that have targets.
 
         Raises:
-            ValueError: The threshold was not scored, or there is no such class.
+            ValueError: If the threshold was not scored or the class does not exist.
         """
         near = np.abs(np.array(self.iou_thresholds) - iou)
         if near.min() > 1e-6:
-            raise ValueError(f"iou={iou} was not scored; there are {self.iou_thresholds}")
+            raise ValueError(f"iou={iou} was not scored; choose from {self.iou_thresholds}")
         curves = self.precision[int(near.argmin())]
         if label is None:
             return RECALLS.copy(), np.array([defined_mean(row) for row in curves])
@@ -108,7 +108,7 @@ class Scores:
         return RECALLS.copy(), curves[:, label].copy()
 
     def as_dict(self) -> dict[str, float]:
-        """Every number by name: ``ap50``, ..., ``map75_95``, sizes, recall, objects found."""
+        """Return all scores by name: ``ap50``, ..., ``map75_95``, sizes, recall, objects found."""
         return (
             {f"ap{percent}": value for percent, value in self.ap.items()}
             | {"map": self.map, "map75_95": self.map75_95}
@@ -123,18 +123,18 @@ class Scores:
 class DetectionScores:
     """Collect predictions and targets batch by batch, then compute their scores.
 
-    Memory grows with the boxes, not with the images or classes. Tensors may be on any device; a
-    batch is copied to the host at once.
+    Memory grows with the number of boxes, not of images or classes. Tensors may be on any device;
+    a batch is copied to the host in one transfer.
 
     Args:
-        num_classes: The number of classes; or give their names.
+        num_classes: The number of classes; alternatively give ``classes``.
         classes: The name of each label, 0 to ``len(classes) - 1``.
         rule: ``coco``: COCO's rules, difficult boxes ignored. ``paper``: COCO's rules, difficult
             boxes dropped and 300 detections, as in the Alpha-IoU paper. ``voc``, ``voc07``: the
             rules of PASCAL VOC since 2010 and in 2007.
-        max_detections: The most detections of a class per image, best first; by default that of the
+        max_detections: The maximum number of detections per class and image; by default that of the
             rule: 100 for COCO, 300 for the paper, no limit for VOC.
-        iou_thresholds: The IoUs from which a detection counts as a match.
+        iou_thresholds: The minimum IoUs of a match.
 
     Examples:
         >>> scores = DetectionScores(classes=("cat", "dog"))
@@ -168,7 +168,7 @@ class DetectionScores:
         self._own_ids: bool | None = None  # whether targets have image_id; None before the first
 
     def __len__(self) -> int:
-        """The number of images so far."""
+        """Return the number of images added so far."""
         return len(self._seen)
 
     def update(
@@ -179,23 +179,23 @@ class DetectionScores:
         """Add a batch of images.
 
         Args:
-            predictions: For each image ``boxes`` (n, 4) as absolute x1 y1 x2 y2, ``scores`` (n) and
-                ``labels`` (n), as tensors or arrays.
-            targets: For each image ``boxes`` and ``labels``, and where there are any ``iscrowd``,
+            predictions: ``boxes`` (n, 4) as absolute x1 y1 x2 y2, ``scores`` (n) and ``labels`` (n)
+                of each image, as tensors or arrays.
+            targets: ``boxes`` and ``labels`` of each image, and optionally ``iscrowd``,
                 ``difficult``, ``area`` (width times height by default) and ``image_id``.
 
         Raises:
-            ValueError: Something has the wrong shape, is not finite, or is out of range, or an
-                image comes twice; the message names the image and the value. Nothing was added.
+            ValueError: If a value has the wrong shape, is not finite or is out of range, or if an
+                image is repeated. The message names the image and the value; nothing is added.
         """
         part, own_ids = as_scoring_data(predictions, targets, len(self.classes), len(self))
         self._add(part, own_ids)
 
     def merge(self, other: DetectionScores) -> None:
-        """Add the images of another collector, one of another process for instance.
+        """Add the images of another collector, for example of another process.
 
         Raises:
-            ValueError: The two differ in their settings, or have an image in common.
+            ValueError: If the settings differ, or both contain the same image.
         """
         for name in ("classes", "rule", "max_detections", "iou_thresholds"):
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -205,10 +205,10 @@ class DetectionScores:
             self._add(other.data(), bool(other._own_ids))
 
     def gather(self, process_group: ProcessGroup | None = None) -> DetectionScores:
-        """The merged scores of all processes of a group, the same in each.
+        """Merge the scores of all processes of a group; the result is the same in each.
 
-        Every process must call it, with images of its own: a sampler that repeats images to give
-        each process as many (``DistributedSampler``) has them counted twice, which is refused.
+        All processes must call it, each with different images. Repeated images, as from
+        ``DistributedSampler``, raise an error.
         """
         from torch import distributed
 
@@ -220,7 +220,7 @@ class DetectionScores:
         return merged
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything as arrays, for ``numpy.savez`` or another process."""
+        """Return the state as arrays, for ``numpy.savez`` or another process."""
         settings = {
             "classes": np.array(self.classes, dtype=np.str_),
             "rule": np.array(self.rule),
@@ -232,7 +232,7 @@ class DetectionScores:
 
     @classmethod
     def from_state(cls, state: Mapping[str, np.ndarray]) -> DetectionScores:
-        """The collector of a ``state``."""
+        """Restore a collector from its ``state``."""
         made = cls(
             classes=state["classes"].tolist(),
             rule=state["rule"].item(),
@@ -247,12 +247,12 @@ class DetectionScores:
         return made
 
     def data(self) -> ScoringData:
-        """All images so far, as arrays."""
+        """Return all images added so far as arrays."""
         self._parts = [ScoringData.concatenate(self._parts)]
         return self._parts[0]
 
     def compute(self, *, evaluator: Evaluator = "hotcoco") -> Scores:
-        """The scores of everything added so far."""
+        """Compute the scores of all images added so far."""
         return score(
             self.data(),
             self.classes,
@@ -264,7 +264,7 @@ class DetectionScores:
 
     def _add(self, part: ScoringData, own_ids: bool) -> None:
         if self._own_ids is not None and own_ids != self._own_ids:
-            raise ValueError("image_id: some targets have one and some do not; give all or none")
+            raise ValueError("image_id: some targets have one and others do not; give all or none")
         if not own_ids:
             ids = np.arange(len(self), len(self) + len(part.image_ids))
             part = ScoringData(**vars(part) | {"image_ids": ids})
@@ -313,9 +313,9 @@ def score(
         data: The detections and the targets.
         classes: The name of each label.
         rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
-        max_detections: The most detections of a class per image, best first; by default that of the
+        max_detections: The maximum number of detections per class and image; by default that of the
             rule.
-        iou_thresholds: The IoUs from which a detection counts as a match.
+        iou_thresholds: The minimum IoUs of a match.
         evaluator: The library that computes COCO's tables; pycocotools is slower, with the same
             result.
     """
@@ -350,7 +350,7 @@ def scores_of_coco(
     classes: tuple[str, ...],
     iou_thresholds: Sequence[float],
 ) -> Scores:
-    """The scores by COCO's rules."""
+    """Compute the scores by COCO's rules."""
     precision, recall = (np.where(t < 0, np.nan, t) for t in (tables.precision, tables.recall))
     whole = precision[:, :, :, 0, -1]
     sizes = range(1, len(SIZES))
@@ -379,7 +379,7 @@ def scores_of_voc(
     classes: tuple[str, ...],
     iou_thresholds: Sequence[float],
 ) -> Scores:
-    """The scores by VOC's rules, which have no sizes and no average recall."""
+    """Compute the scores by VOC's rules, which define no sizes and no average recall."""
     return Scores(
         rule=rule,
         classes=classes,
@@ -396,7 +396,7 @@ def scores_of_voc(
 
 
 def defined_mean(values: np.ndarray) -> float:
-    """The mean of the values that are not NaN; NaN if all are."""
+    """Return the mean of the values that are not NaN, or NaN if all are."""
     defined = values[~np.isnan(values)]
     return float(defined.mean()) if len(defined) else float("nan")
 

@@ -16,11 +16,11 @@ RECALLS = np.linspace(0.0, 1.0, 101)
 
 @dataclass(frozen=True, eq=False)
 class VocTables:
-    """Average precision, and the curves it comes from; NaN where a class has no target.
+    """Average precision and precision-recall curves; NaN if a class has no target.
 
     Attributes:
         ap: Average precision.
-        precision: Best precision at recall .00, .01, ... 1.00 or beyond.
+        precision: Interpolated precision at recall .00, .01, ... 1.00.
     """
 
     ap: Float64[np.ndarray, "thresholds classes"]
@@ -37,18 +37,19 @@ def voc_tables(
 ) -> VocTables:
     """Average precision by VOC's rules.
 
-    A detection goes to the target of its class that it covers best. It is right if the IoU is at
-    least the threshold and no detection of a higher score went there; it is left out if that
-    target is ignored (difficult, or a crowd); else it is wrong. The kit counts pixels, from the
-    first to the last one of a box; boxes here end after their last pixel, so the IoU is the same.
+    A detection is assigned to the target of its class with the highest IoU. It is a true positive
+    if the IoU reaches the threshold and no detection of a higher score is assigned to that target.
+    It is ignored if the target is ignored (difficult or a crowd). Otherwise it is a false positive.
+    The kit uses inclusive pixel coordinates; boxes here end after their last pixel, so the IoU is
+    the same.
 
     Args:
-        data: What to score, in the order of its images.
-        num_classes: How many classes there are.
-        iou_thresholds: The IoUs from which a detection finds a target; VOC's is 0.5.
-        max_detections: How many detections of a class count in an image; None is all.
-        eleven_points: Average the precision at recall 0, .1, ... 1 as in 2007; otherwise it is the
-            area under the curve of the best precision at each recall or beyond.
+        data: The detections and targets, sorted by image.
+        num_classes: The number of classes.
+        iou_thresholds: The minimum IoUs of a match; 0.5 in VOC.
+        max_detections: The maximum number of detections per class and image; None is unlimited.
+        eleven_points: Average the interpolated precision at recall 0, .1, ... 1 as in 2007, instead
+            of taking the area under its curve.
     """
     if max_detections is not None:
         data = data.keep_detections(_within_limit(data, max_detections))
@@ -71,7 +72,7 @@ def voc_tables(
 def judge(
     matches: Matches, ignored: Bool[np.ndarray, " targets"], threshold: float
 ) -> tuple[Bool[np.ndarray, " detections"], Bool[np.ndarray, " detections"]]:
-    """Which detections, given by falling score, are right, and which count at all."""
+    """Return which detections, in descending score, are true positives and which count at all."""
     found = (matches.ious >= threshold) & (matches.targets >= 0)
     on_ignored = found.copy()
     on_ignored[found] = ignored[matches.targets[found]]
@@ -85,7 +86,7 @@ def judge(
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Right detections so far, and the best precision from there on, by falling score."""
+    """Cumulative true positives and interpolated precision, in descending score."""
 
     found: Int64[np.ndarray, " detections"]
     precision: Float64[np.ndarray, " detections"]
@@ -98,11 +99,11 @@ class _Curve:
         return cls(found, np.maximum.accumulate(precision[::-1])[::-1], targets)
 
     def at(self, recalls: Float64[np.ndarray, " recalls"]) -> Float64[np.ndarray, " recalls"]:
-        """The best precision at each recall or beyond; 0 where it is not reached."""
+        """Return the interpolated precision at each recall; 0 if the recall is not reached."""
         return self._from(np.searchsorted(self.found / self.targets, recalls))
 
     def eleven_points(self) -> float:
-        # In whole numbers: 3 of 10 is a recall of .3, which 3 / 10 >= 3 * .1 denies.
+        # In integers: 3 of 10 is a recall of .3, but 3 / 10 >= 3 * .1 is false.
         starts = np.searchsorted(10 * self.found, np.arange(11) * self.targets)
         return float(self._from(starts).mean())
 
@@ -116,7 +117,7 @@ class _Curve:
 
 
 def _within_limit(data: ScoringData, limit: int) -> Int64[np.ndarray, " kept"]:
-    """The rows of the detections of highest score of each class in each image."""
+    """Return the rows of the highest-scoring detections of each class and image."""
     order = np.lexsort((-data.scores, data.labels, data.images))
     images, labels = data.images[order], data.labels[order]
     new = np.flatnonzero((np.diff(images, prepend=-1) != 0) | (np.diff(labels, prepend=-1) != 0))

@@ -1,1 +1,1 @@
-"""Training: the loop that every detector shares, checkpoints, evaluation."""
+"""Training: recipes, the loop that all detectors share, the optimiser, checkpoints, records."""

@@ -1,4 +1,4 @@
-"""Batches of augmented images: from a cache on the device, or from memory of the host."""
+"""Batches of augmented images, from a cache in memory or decoded as needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from alphaiou.training.recipe import Recipe
 
 
 def seed_of(*parts: object) -> int:
-    """A seed of 63 bits made of anything that prints.
+    """Return a 63-bit seed derived from the string forms of the parts.
 
     Examples:
         >>> seed_of("epoch", 0, 1) != seed_of("epoch", 1, 0)
@@ -35,25 +35,25 @@ def seed_of(*parts: object) -> int:
 
 
 def epoch_order(images: int, length: int, seed: int, epoch: int) -> Int[Tensor, " length"]:
-    """The images of an epoch in the order of their turns: each once, then the first ones again."""
+    """Return the image order of an epoch: every image once, then the first ones again."""
     generator = torch.Generator().manual_seed(seed_of("order", seed, epoch))
     order = torch.randperm(images, generator=generator)
     return order.repeat(-(-length // images))[:length]
 
 
 class CachedBatches:
-    """Batches out of an image cache.
+    """Batches from an image cache.
 
-    Every image of an epoch comes once, and the first ones again to fill the last batch. Randomness
-    depends on the seed and the epoch alone, and is that of the whole batch in every process.
+    An epoch visits every image once and repeats the first ones to fill the last batch. The random
+    numbers depend only on the seed and the epoch. Every process draws them for the whole batch.
 
     Args:
-        cache: The images.
-        recipe: The run.
-        slots: The number of boxes that a piece of a batch can hold.
+        cache: The training images.
+        recipe: The recipe of the run.
+        slots: The maximum number of boxes in a piece of a batch.
         processes: The processes that share each batch.
-        device: Where batches are made.
-        compile: Whether torch.compile makes the kernels.
+        device: The device of the batches.
+        compile: Whether to compile the augmentation with ``torch.compile``.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class CachedBatches:
             self.augment = torch.compile(augment, fullgraph=True, dynamic=False)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draw the order of an epoch, and seed its augmentation."""
+        """Draw the image order of an epoch and seed its augmentation."""
         seed = self.recipe.seed
         self.order.copy_(epoch_order(len(self.cache), len(self.order), seed, epoch))
         torch.manual_seed(seed_of("augmentation", seed, epoch))
 
     def draw(self, place: Int[Tensor, ""]) -> list[Batch]:
-        """The pieces of this process's share of the batch at a place of the epoch."""
+        """Return the pieces of this process's share of the batch at a position in the epoch."""
         rows = torch.arange(self.recipe.batch_size, device=self.device)
         first = self.order[place * self.recipe.batch_size + rows]
         sample = sample_augmentation(
@@ -100,18 +100,18 @@ class CachedBatches:
 
 
 class StreamedBatches:
-    """Batches decoded by worker processes as they are needed, for images that fit in no memory.
+    """Batches decoded by worker processes on demand, for images that do not fit in memory.
 
-    The samples have the distribution of ``CachedBatches``, though they are not the same ones: which
-    images meet in a mosaic is drawn on the host.
+    The samples have the same distribution as those of ``CachedBatches`` but are not identical,
+    because the images of a mosaic are drawn on the host.
 
     Args:
-        dataset: The images.
-        recipe: The run.
-        slots: The number of boxes that a piece of a batch can hold.
+        dataset: The training images.
+        recipe: The recipe of the run.
+        slots: The maximum number of boxes in a piece of a batch.
         processes: The processes that share each batch.
-        device: Where batches are made.
-        workers: Processes that decode; one per core by default.
+        device: The device of the batches.
+        workers: The number of decoding processes; one per core by default.
     """
 
     capturable = False
@@ -133,17 +133,17 @@ class StreamedBatches:
         self.parts: Iterator[ImageCache] = iter(())
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start the workers on the order of an epoch, and seed its augmentation."""
+        """Start the workers on the images of an epoch and seed its augmentation."""
         recipe = self.recipe
         length = self.steps * recipe.batch_size
         order = epoch_order(len(self.dataset), length, recipe.seed, epoch)
         batches = order.view(self.steps, recipe.batch_size)
-        own = torch.cat([batches[:, rows] for rows in self.shares], dim=1)
+        share = torch.cat([batches[:, rows] for rows in self.shares], dim=1)
         self.parts = stream_batches(
             self.dataset,
-            own.flatten(),
+            share.flatten(),
             recipe.image_size,
-            batch_size=own.shape[1] // len(self.shares),
+            batch_size=share.shape[1] // len(self.shares),
             device=self.device,
             workers=self.workers,
             generator=torch.Generator().manual_seed(seed_of("tiles", recipe.seed, epoch)),
@@ -151,7 +151,7 @@ class StreamedBatches:
         torch.manual_seed(seed_of("augmentation", recipe.seed, epoch))
 
     def draw(self, place: Int[Tensor, ""]) -> list[Batch]:
-        """The pieces of this process's share of the next batch."""
+        """Return the pieces of this process's share of the next batch."""
         recipe, images = self.recipe, len(self.dataset)
         sample = sample_augmentation(
             recipe.batch_size, images, recipe.image_size, recipe.augmentation, self.device
@@ -168,5 +168,5 @@ class StreamedBatches:
 
 
 def rows_of(sample: AugmentationSample, rows: slice) -> AugmentationSample:
-    """The random numbers of some samples of a batch."""
+    """Return the random numbers of a slice of the batch."""
     return AugmentationSample(*(part[rows] for part in sample))

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: the last one and the one before it, and the lock on its folder."""
+"""The last two checkpoints of a run, and the lock on its folder."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
 
 
 def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> Path:
-    """Write ``last.safetensors``; the file of that name becomes ``previous.safetensors``."""
+    """Write ``last.safetensors``; the existing file is renamed to ``previous.safetensors``."""
     last = folder / LAST
     write_tensors(checkpoint, last, backup=folder / PREVIOUS)
     return last
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The last checkpoint of a folder; None if it has none."""
+    """Return the last checkpoint of a folder, or None if the folder has none."""
     last = folder / LAST
     if not last.exists():
         return None
@@ -31,7 +31,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     except CheckpointError as error:
         older = folder / PREVIOUS
         remedy = (
-            f"to go on from the checkpoint before it: mv {older} {last}"
+            f"to resume from the previous checkpoint: mv {older} {last}"
             if older.exists()
             else f"to start again: rm {last}"
         )
@@ -40,7 +40,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from training the same run; the lock ends with this process."""
+    """Prevent other processes from training the same run; the lock ends with this process."""
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
         yield
@@ -61,7 +61,7 @@ def _lock(handle: int, folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise CheckpointError(
-            f"{folder}: another process is training this run; wait for it, or take another --out"
+            f"{folder}: another process is training this run; wait for it, or choose another --out"
         ) from None
-    except OSError:  # a file system without locks
+    except OSError:  # the file system has no locks
         return

@@ -1,4 +1,4 @@
-"""Train a run: epochs of steps, scores, checkpoints, and the record at the end."""
+"""The training loop: epochs, evaluation, checkpoints, and the final record."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ from alphaiou.training.setup import Execution, Report, Run, RunContext, prepare,
 __all__ = ["Execution", "Report", "TrainingFailedError", "fit"]
 
 
-CHOSEN_ON_TEST = "the weights are chosen on the test set, as in the paper: its scores flatter them"
+CHOSEN_ON_TEST = (
+    "the weights are chosen on the test set, as in the paper: its scores are optimistic"
+)
 
 
 class TrainingFailedError(AlphaIoUError):
-    """A training cannot go on; the message says why, and what was saved."""
+    """Training cannot continue; the message gives the reason and the files that were saved."""
 
 
 def fit(
@@ -45,31 +47,31 @@ def fit(
     execution: Execution = Execution(),
     report: Report = Report(),
 ) -> dict[str, Any]:
-    """Train a detector by a recipe, and write its record.
+    """Train a detector with a recipe and write the record of the run.
 
-    A run that was stopped at any moment goes on from its last checkpoint to the same result; a
-    finished run is not computed again.
+    An interrupted run resumes from its last checkpoint and gives the same result. A finished run
+    is not repeated.
 
     Args:
         recipe: The recipe of the run.
-        folder: The folder of all runs; each has a folder in it, named by the hash of its recipe.
-        execution: Where and how to compute.
-        report: Callbacks for its progress.
+        folder: The folder of all runs. A run has its own subfolder, named by its recipe hash.
+        execution: Where and how to run.
+        report: Callbacks for the progress.
 
     Returns:
-        The record, which is also in ``record.json`` of the run's folder.
+        The record, also written to ``record.json`` in the folder of the run.
 
     Raises:
-        TrainingFailedError: The loss is not finite.
-        DataError: The data cannot be used.
-        CheckpointError: A checkpoint cannot be written or read.
+        TrainingFailedError: If the loss is not finite.
+        DataError: If the data cannot be used.
+        CheckpointError: If a checkpoint cannot be written or read.
     """
     recipe = resolve_auto(recipe, device_kind(execution.device))
     run_folder = folder / recipe_hash(recipe)
-    done = finished_record(run_folder)
-    if done is not None:
+    finished = finished_record(run_folder)
+    if finished is not None:
         report.note(f"{run_folder} is finished already")
-        return done
+        return finished
     processes, device = launch(execution.device, execution.devices, execution.nodes)
     context = RunContext(execution, report if processes.is_first else Report(), processes, device)
     with locked(run_folder) if processes.is_first else nullcontext():
@@ -85,29 +87,31 @@ def fit(
 
 
 def _resume(run: Run) -> int:
-    """The epoch to begin with."""
-    kept = load_checkpoint(run.folder)
-    if kept is not None:
-        _take_up(run, kept)
-        run.context.report.note(f"going on after epoch {len(run.history)} of {run.recipe.epochs}")
+    """Load the last checkpoint, if any, and return the epoch to start with."""
+    checkpoint = load_checkpoint(run.folder)
+    if checkpoint is not None:
+        _restore(run, checkpoint)
+        run.context.report.note(f"resuming after epoch {len(run.history)} of {run.recipe.epochs}")
     run.step.record()
     return len(run.history)
 
 
-def _take_up(run: Run, kept: Checkpoint) -> None:
+def _restore(run: Run, checkpoint: Checkpoint) -> None:
     path = run.folder / LAST
     again = f"to start again: rm -r {run.folder}"
-    if kept.facts.get("data") != run.data_mark():
+    if checkpoint.facts.get("data") != run.data_mark():
         raise CheckpointError(
-            f"{path}: the data have changed since ({run.recipe.data.path}); bring them back, or "
+            f"{path}: the data have changed since ({run.recipe.data.path}); restore them, or "
             f"{again}"
         )
     try:
-        run.step.load_state(dict(kept.tensors))
+        run.step.load_state(dict(checkpoint.tensors))
     except (ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{path}: is of another version ({reason}); {again}") from None
-    run.history, run.best = list(kept.facts["history"]), kept.facts["best"]
+        raise CheckpointError(
+            f"{path}: does not fit this version of alphaiou ({reason}); {again}"
+        ) from None
+    run.history, run.best = list(checkpoint.facts["history"]), checkpoint.facts["best"]
 
 
 def _epoch(run: Run, epoch: int) -> None:
@@ -137,7 +141,7 @@ def _epoch(run: Run, epoch: int) -> None:
 
 
 def _save(run: Run) -> None:
-    """Write a checkpoint, unless the last one is recent and no other weights depend on it."""
+    """Write a checkpoint, unless the last one is recent and no best weights depend on it."""
     done = len(run.history)
     newest = run.best is not None and run.best["epoch"] == done
     recent = time.monotonic() - run.saved_at < run.context.execution.checkpoint_seconds
@@ -154,12 +158,12 @@ def _is_due(recipe: Recipe, epoch: int) -> bool:
 
 
 def _score(run: Run, entry: dict[str, Any]) -> None:
-    """Score the averaged weights, and keep the best ones if the recipe selects.
+    """Score the averaged weights, and save them if the recipe selects the best.
 
-    Where nothing is selected, the test set may be watched if there is no other.
+    Without selection, the test set may be used if the run has no validation set.
     """
     watched = {"last": ("val", "test"), "best": ("val",), "best-on-test": ("test",)}
-    name = next((one for one in watched[run.recipe.select] if one in run.caches), None)
+    name = next((split for split in watched[run.recipe.select] if split in run.caches), None)
     if name is None or (name == "test" and not run.recipe.evaluate_every):
         return
     entry[name] = _scores(run, name)
@@ -185,7 +189,7 @@ def _scores(run: Run, name: str) -> dict[str, float]:
 
 
 def _check_finite(run: Run, epoch: int) -> None:
-    """Stop with the batch saved if a loss was not finite; the weights are those before it."""
+    """Save the batch and stop if a loss was not finite; the weights are those before that step."""
     failed = int(run.step.totals.failed_step)
     if failed < 0:
         return
@@ -203,15 +207,15 @@ def _check_finite(run: Run, epoch: int) -> None:
     }
     write_tensors(Checkpoint(tensors, {"epoch": epoch + 1, "step": place + 1}), path)
     last = run.folder / LAST
-    before = f"; the checkpoint before it is {last}" if last.exists() else ""
+    before = f"; the last checkpoint is {last}" if last.exists() else ""
     raise TrainingFailedError(
-        f"the loss is not finite at step {place + 1} of epoch {epoch + 1}; its batch is in "
+        f"the loss is not finite at step {place + 1} of epoch {epoch + 1}; the batch is in "
         f"{path}{before}. A smaller optimisation.lr or box_gain, or precision fp32, usually helps"
     )
 
 
 def _keep_weights(run: Run) -> None:
-    """The averaged weights alone, for inference."""
+    """Save the averaged weights for inference."""
     if run.context.processes.is_first:
         classes = run.sets.train.index.classes
         save_weights(run.step.average.model, asdict(run.recipe), classes, run.folder / WEIGHTS)
@@ -219,7 +223,7 @@ def _keep_weights(run: Run) -> None:
 
 
 def _finish(run: Run) -> dict[str, Any]:
-    """Keep the last weights unless others were chosen, and write the record."""
+    """Save the last weights unless better ones were selected, and write the record."""
     if run.best is None:
         _keep_weights(run)
     scored = next((name for name in ("test", "val") if name in run.caches), None)
@@ -239,7 +243,7 @@ def _finish(run: Run) -> dict[str, Any]:
 
 
 def _kept_scores(run: Run, name: str) -> dict[str, float]:
-    """The scores of the kept weights on a set, which their epoch may have already."""
+    """Return the scores of the saved weights on a set, from the history if their epoch has them."""
     epoch = len(run.history) if run.best is None else run.best["epoch"]
     known: dict[str, float] | None = run.history[epoch - 1].get(name)
     if known is not None:

@@ -1,4 +1,4 @@
-"""The optimiser: parameters in one tensor, rates of each step, SGD and AdamW, moving average."""
+"""Flat parameters, learning-rate schedules, SGD and AdamW, and the moving average of weights."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Numbers = Float[Tensor, " numbers"]
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 
-# --- parameters in one tensor ---------------------------------------------------------------------
+# --- flat parameters ------------------------------------------------------------------------------
 
 
 class FlatParameters:
     """The parameters of a model as segments of one tensor: weights, norms, biases.
 
-    The model works as before: each parameter is a view of its segment, four-dimensional ones with
-    their channels last. Parameters that are not trained stay where they are.
+    Each parameter becomes a view of its segment; four-dimensional parameters are stored channels
+    last. Frozen parameters are left unchanged.
 
     Args:
         model: The model whose parameters become views.
-        names: Their names; by default those of all that are trained.
+        names: The names of these parameters; by default all trainable ones.
 
     Attributes:
-        values: All numbers.
+        values: All parameter values.
         views: The parameters in the order of ``values``.
-        names: Their names.
-        cast: How many of the numbers are cast at once for a step of half precision: weights of
+        names: The names of the parameters.
+        cast: The number of leading values that are cast together in half precision: weights of
             convolutions and linear layers.
-        decayed: How many of the numbers are weights, which decay.
-        unbiased: How many of the numbers are no biases.
+        decayed: The number of leading values that are weights, which decay.
+        unbiased: The number of leading values that are not biases.
     """
 
     def __init__(self, model: nn.Module, names: Collection[str] | None = None) -> None:
@@ -63,7 +63,7 @@ class FlatParameters:
                 parameter.data = view
 
     def like(self, flat: Float[Tensor, " some"]) -> list[Tensor]:
-        """Another tensor cut into views as the parameters are, as far as it goes."""
+        """Split another tensor into views as the parameters are split, up to its length."""
         views, start = [], 0
         for parameter in self.views:
             if start == flat.numel():
@@ -75,18 +75,18 @@ class FlatParameters:
 
 
 class CastWeights:
-    """The weights once more in half precision, cast all at once.
+    """A half-precision copy of the weights, cast in one kernel.
 
-    Autocast casts each weight by itself, and each gradient back: more than a hundred small kernels
-    per step. The values are the same.
+    Autocast casts each weight and each gradient separately, which takes more than a hundred small
+    kernels per step. The values are the same.
 
     Args:
         parameters: The weights in fp32.
-        dtype: The precision of the network; None leaves them as they are.
+        dtype: The precision of the network; None disables casting.
 
     Attributes:
-        by_name: The weights that the network computes with in place of its own.
-        leaves: The tensors that gradients are taken for, in the order of the parameters.
+        by_name: The weights that the network uses in place of its own.
+        leaves: The tensors to differentiate with respect to, in the order of the parameters.
     """
 
     def __init__(self, parameters: FlatParameters, dtype: torch.dtype | None) -> None:
@@ -101,14 +101,14 @@ class CastWeights:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Cast the weights as they are now."""
+        """Cast the current weights."""
         if self.by_name:
             self.cast.copy_(self.source)
 
     def joined(self, gradients: Sequence[Tensor]) -> Float[Tensor, " numbers"]:
-        """The gradients of ``leaves`` as one tensor, in the order of the parameters.
+        """Return the gradients of ``leaves`` as one tensor, in the order of the parameters.
 
-        Copying each by itself would launch two hundred small kernels, and so would one
+        Copying each gradient separately would launch two hundred small kernels, and so would one
         concatenation of two precisions.
         """
         casts = len(self.by_name)
@@ -117,7 +117,7 @@ class CastWeights:
 
 
 def _cast_weights(model: nn.Module) -> set[str]:
-    """The names of the parameters that autocast casts whenever they are used."""
+    """Return the names of the parameters that autocast casts."""
     names = {
         f"{name}.weight".lstrip(".")
         for name, module in model.named_modules()
@@ -128,7 +128,7 @@ def _cast_weights(model: nn.Module) -> set[str]:
 
 
 def _group(name: str, parameter: Tensor) -> int:
-    """Other weights, weights of norms, biases."""
+    """Split parameters into other weights, weights of norms, and biases."""
     if name.endswith("bias"):
         return 3
     return 1 if parameter.ndim > 1 else 2
@@ -142,7 +142,7 @@ def _channels_last(piece: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _as_stored(parameter: Tensor) -> Tensor:
-    """The numbers in the order that they have in memory."""
+    """Return the values of a parameter in memory order."""
     return (parameter if parameter.ndim != 4 else parameter.permute(0, 2, 3, 1)).reshape(-1)
 
 
@@ -150,7 +150,7 @@ def _as_stored(parameter: Tensor) -> Tensor:
 
 
 class Rates(NamedTuple):
-    """The rates of one step; ``box_growth`` is the box gain as a multiple of its first value."""
+    """The rates of one step; ``box_growth`` is the box gain as a multiple of its initial value."""
 
     lr: float
     bias_lr: float
@@ -161,7 +161,7 @@ class Rates(NamedTuple):
 
 
 def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
-    """The rates of a step, counted from 0 over the whole training.
+    """Return the rates of a step, counted from 0 over the whole training.
 
     Examples:
         >>> first = rates(0, 180, Recipe())
@@ -185,13 +185,13 @@ def rates(step: int, steps_per_epoch: int, recipe: Recipe) -> Rates:
 
 
 def rate_table(steps_per_epoch: int, recipe: Recipe) -> Float[Tensor, "steps 6"]:
-    """The rates of every step: a captured step looks its own up, with no host synchronisation."""
+    """Return the rates of all steps; a captured step indexes them without host synchronisation."""
     steps = range(steps_per_epoch * recipe.epochs)
     return torch.tensor([rates(step, steps_per_epoch, recipe) for step in steps])
 
 
 def _share(epoch: int, recipe: Recipe) -> float:
-    """The factor of the learning rate in an epoch, counted from 0."""
+    """Return the factor of the learning rate in an epoch, counted from 0."""
     how = recipe.optimisation
     if how.schedule == "cosine":
         return cosine(epoch / recipe.epochs, how.final_lr)
@@ -199,7 +199,7 @@ def _share(epoch: int, recipe: Recipe) -> float:
 
 
 def cosine(progress: float, end: float) -> float:
-    """From 1 to ``end`` along half a cosine.
+    """Interpolate from 1 to ``end`` along half a cosine.
 
     Examples:
         >>> cosine(0.0, 0.2), round(cosine(0.5, 0.2), 6), round(cosine(1.0, 0.2), 6)
@@ -209,12 +209,12 @@ def cosine(progress: float, end: float) -> float:
 
 
 def warmup_length(steps_per_epoch: int, how: Optimisation) -> float:
-    """Steps of warm-up, at least a half: the first step is always a warm one."""
+    """Return the number of warm-up steps, at least 0.5 so that the first step is a warm-up step."""
     return max(how.warmup_epochs * steps_per_epoch, how.warmup_steps, 0.5)
 
 
 def between(start: float, end: float, share: float) -> float:
-    """``share`` of the way from one number to another."""
+    """Interpolate linearly between two numbers."""
     return start + (end - start) * share
 
 
@@ -226,7 +226,7 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
 class StepRates(NamedTuple):
-    """The numbers of one step, on the device."""
+    """The rates of one step, on the device."""
 
     lr: Number
     bias_lr: Number
@@ -234,13 +234,13 @@ class StepRates(NamedTuple):
 
 
 class Optimiser:
-    """Updates flat parameters, given their gradient.
+    """Base class of optimisers of flat parameters.
 
     Args:
         parameters: The parameters to update.
         weight_decay: λ.
-        decay_all: Whether norms and biases decay as weights do.
-        lr_scales: The factor of the learning rate for each number; 1 by default.
+        decay_all: Whether norms and biases decay, too.
+        lr_scales: The learning-rate factor of each value; 1 by default.
     """
 
     def __init__(
@@ -255,15 +255,15 @@ class Optimiser:
         self.decayed = parameters.values.numel() if decay_all else parameters.decayed
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors that the next step depends on."""
+        """Return the state of the optimiser."""
         raise NotImplementedError
 
     def step(self, gradient: Numbers, rates: StepRates, *, keep: Bool[Tensor, ""]) -> None:
-        """Update the parameters; nothing changes where ``keep`` is false."""
+        """Update the parameters; if ``keep`` is false, nothing changes."""
         raise NotImplementedError
 
     def _move(self, change: Numbers, rates: StepRates, keep: Bool[Tensor, ""]) -> None:
-        """``w ← w − ηc``, with an own η for biases."""
+        """Apply ``w ← w − ηc``, with a separate η for biases."""
         unbiased = self.parameters.unbiased
         change[:unbiased].mul_(rates.lr)
         change[unbiased:].mul_(rates.bias_lr)
@@ -279,8 +279,8 @@ class SGD(Optimiser):
         parameters: The parameters to update.
         weight_decay: λ.
         nesterov: Whether the momentum is Nesterov's.
-        decay_all: Whether norms and biases decay as weights do.
-        lr_scales: The factor of the learning rate for each number; 1 by default.
+        decay_all: Whether norms and biases decay, too.
+        lr_scales: The learning-rate factor of each value; 1 by default.
     """
 
     def __init__(
@@ -297,12 +297,12 @@ class SGD(Optimiser):
         self.velocity = torch.zeros_like(parameters.values)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors that the next step depends on."""
+        """Return the state of the optimiser."""
         return {"velocity": self.velocity}
 
     @torch.no_grad()
     def step(self, gradient: Numbers, rates: StepRates, *, keep: Bool[Tensor, ""]) -> None:
-        """Update the parameters; nothing changes where ``keep`` is false."""
+        """Update the parameters; if ``keep`` is false, nothing changes."""
         decayed = self.parameters.values[: self.decayed]
         gradient[: self.decayed].add_(decayed, alpha=self.weight_decay)
         velocity = self.velocity * rates.momentum + gradient
@@ -314,7 +314,7 @@ class SGD(Optimiser):
 class AdamW(Optimiser):
     """``m ← β₁m + (1−β₁)g``, ``s ← β₂s + (1−β₂)g²``, ``w ← w − η(m̂/(√ŝ + ε) + λw)``.
 
-    The hats divide by ``1 − βᵗ`` at the t-th step: means over the steps that there were.
+    ``m̂`` and ``ŝ`` are ``m`` and ``s`` divided by ``1 − βᵗ`` at step t (bias correction).
     """
 
     def __init__(
@@ -330,16 +330,16 @@ class AdamW(Optimiser):
         self.steps = torch.zeros((), dtype=torch.int64, device=parameters.values.device)
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors that the next step depends on."""
+        """Return the state of the optimiser."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}
 
     @torch.no_grad()
     def step(self, gradient: Numbers, rates: StepRates, *, keep: Bool[Tensor, ""]) -> None:
-        """Update the parameters; nothing changes where ``keep`` is false."""
+        """Update the parameters; if ``keep`` is false, nothing changes."""
         self.steps.add_(keep)
         mean = self.mean.lerp(gradient, 1.0 - BETAS[0])
         square = (self.square * BETAS[1]).addcmul_(gradient, gradient, value=1.0 - BETAS[1])
-        # In fp64: 1 − β₂ᵗ has lost most of its digits otherwise.
+        # In fp64: 1 − β₂ᵗ loses most of its digits in fp32.
         shares = [(1.0 - beta ** self.steps.double()).float() for beta in BETAS]
         change = (mean / shares[0]).div_((square / shares[1]).sqrt_().add_(EPSILON))
         change[: self.decayed].add_(self.parameters.values[: self.decayed], alpha=self.weight_decay)
@@ -349,7 +349,7 @@ class AdamW(Optimiser):
 
 
 def make_optimiser(recipe: Recipe, detector: Detector, parameters: FlatParameters) -> Optimiser:
-    """The optimiser of a run."""
+    """Build the optimiser of a run."""
     how = recipe.optimisation
     decay, every = how.scaled_decay(recipe.batch_size), how.decay == "all"
     scales = lr_scales(detector, parameters)
@@ -359,7 +359,7 @@ def make_optimiser(recipe: Recipe, detector: Detector, parameters: FlatParameter
 
 
 def lr_scales(detector: Detector, parameters: FlatParameters) -> Numbers | None:
-    """The factor of the learning rate for each number, or none if it is 1 for all."""
+    """Return the learning-rate factor of each value, or None if all are 1."""
     scales = torch.tensor([detector.lr_scale(name) for name in parameters.names])
     if bool((scales == 1.0).all()):
         return None
@@ -368,7 +368,7 @@ def lr_scales(detector: Detector, parameters: FlatParameters) -> Numbers | None:
 
 
 def clip(gradient: Numbers, norm: float) -> None:
-    """Shorten a gradient that is longer than ``norm`` to about that, as torch does."""
+    """Clip the norm of a gradient in place, as ``torch.nn.utils.clip_grad_norm_`` does."""
     gradient.mul_((norm / (gradient.norm() + 1e-6)).clamp(max=1.0))
 
 
@@ -376,12 +376,12 @@ def clip(gradient: Numbers, norm: float) -> None:
 
 
 class MovingAverage(Generic[AnyModel]):
-    """A copy of a model whose weights and statistics follow it: ``m ← dm + (1 − d)w``.
+    """The exponential moving average of a model: ``m ← dm + (1 − d)w``.
 
     Args:
-        model: The copy.
-        parameters: The parameters that it follows.
-        followed: The model that it follows.
+        model: A copy of the model, which holds the average.
+        parameters: The parameters to average.
+        followed: The model to average.
     """
 
     def __init__(self, model: AnyModel, parameters: FlatParameters, followed: AnyModel) -> None:
@@ -390,7 +390,7 @@ class MovingAverage(Generic[AnyModel]):
 
     @torch.no_grad()
     def step(self, decay: Number) -> None:
-        """Follow by one step."""
+        """Update the average by one step."""
         share = 1.0 - decay
         self.parameters.values.lerp_(self.source.values, share)
         mine, theirs = float_buffers(self.model), float_buffers(self.followed)
@@ -400,8 +400,8 @@ class MovingAverage(Generic[AnyModel]):
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
-    """The buffers that are averaged with the weights: the statistics of batch norms."""
-    # An average of what never moves would only round it: frozen norms, and constants that are not
+    """Return the buffers that are averaged with the weights: the statistics of batch norms."""
+    # Averaging constants would only add rounding errors: frozen norms, and buffers that are not
     # even saved.
     frozen = (
         id(buffer)

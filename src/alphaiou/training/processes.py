@@ -1,4 +1,4 @@
-"""Several processes that train one model, each on its share of every batch."""
+"""Data-parallel training: several processes, each with a share of every batch."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 def launch(device: str, devices: int, nodes: int) -> tuple[Processes, torch.device]:
-    """Join the processes that torchrun has started, or start them.
+    """Join the processes that torchrun started, or start them.
 
     Args:
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: Processes on each machine; torchrun's own number counts where it started this one.
-        nodes: Machines.
+        devices: Processes per machine; ignored under torchrun.
+        nodes: Machines; ignored under torchrun.
 
     Raises:
-        DeviceError: The devices are not there.
+        DeviceError: If the devices are not available.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         devices = int(os.environ["LOCAL_WORLD_SIZE"])
         nodes = int(os.environ["WORLD_SIZE"]) // devices
     kind = device_kind(device)
-    if devices * nodes == 1:  # without Fabric, which takes seconds to import
+    if devices * nodes == 1:  # Fabric takes seconds to import
         return Processes(), torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
     return _launch(kind, devices, nodes)
 
@@ -51,17 +51,17 @@ def _launch(kind: str, devices: int, nodes: int) -> tuple[Processes, torch.devic
 
 
 def is_first_process() -> bool:
-    """Whether this is the first process, also before the others are joined."""
+    """Return whether this is the first process, also before the processes are joined."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() == 0
     return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))) == 0
 
 
 class Processes:
-    """The processes of a training; a single one without a process group.
+    """The processes of a training; by default a single one without a process group.
 
-    With several, the mean gradient, the number of positives and the statistics of batch norms are
-    those of the whole batch: the result is the same up to rounding.
+    The gradient, the number of positives and the statistics of batch norms are reduced over all
+    processes, so the result is that of a single process up to rounding.
     """
 
     def __init__(self, fabric: Fabric | None = None) -> None:
@@ -70,31 +70,31 @@ class Processes:
         self.rank = fabric.global_rank if fabric else 0
 
     def __deepcopy__(self, _: dict[int, Any]) -> Processes:
-        """The same object: a copy of a model belongs to the same processes."""
+        """Return the same object: a copy of a model belongs to the same processes."""
         return self
 
     @property
     def is_first(self) -> bool:
-        """Whether this process writes files and reports."""
+        """Return whether this process writes files and reports progress."""
         return self.rank == 0
 
     def average(self, tensor: Tensor) -> Tensor:
-        """The mean over all processes, in place."""
+        """Average a tensor over all processes, in place."""
         return self.total(tensor).div_(self.count) if self.count > 1 else tensor
 
     def total(self, tensor: Tensor) -> Tensor:
-        """The sum over all processes, in place."""
+        """Sum a tensor over all processes, in place."""
         if self.count > 1:
             torch.distributed.all_reduce(tensor)
         return tensor
 
     def wait(self) -> None:
-        """Wait until all processes are here."""
+        """Wait for all processes."""
         if self.fabric is not None and self.count > 1:
             self.fabric.barrier()
 
     def shares(self, batch_size: int, pieces: int) -> list[slice]:
-        """This process's rows of a batch, piece by piece."""
+        """Return this process's rows of a batch, one slice per piece."""
         each, rest = divmod(batch_size, pieces * self.count)
         if rest:
             raise DeviceError(
@@ -105,14 +105,14 @@ class Processes:
         return [slice(start, start + each) for start in starts]
 
     def join(self, detector: Detector) -> None:
-        """Let batch norms see the whole batch, and losses count the positives of all of it."""
+        """Make batch norms and losses of a detector use the whole batch."""
         if self.count == 1:
             return
         for module in detector.modules():
             if hasattr(module, "mean_over_processes"):
                 module.mean_over_processes = self.average  # type: ignore[assignment]
                 if detector.sums_over_images:
-                    # The loss goes with the images of its batch, and sees a share of them.
+                    # The loss is scaled by the batch size, of which this process sees a share.
                     module.register_forward_hook(partial(_times, self.count))
             if hasattr(module, "sum_over_processes"):
                 module.sum_over_processes = self.total  # type: ignore[assignment]
@@ -125,7 +125,7 @@ def _times(count: int, _: nn.Module, __: Any, losses: dict[str, Tensor]) -> dict
 
 
 class _SyncedNorm:
-    """A batch norm's forward pass over the batches of all processes, on any device."""
+    """The forward pass of a batch norm over the batches of all processes, on any device."""
 
     def __init__(self, norm: nn.BatchNorm2d) -> None:
         self.norm = norm
@@ -156,7 +156,7 @@ class _SyncedNorm:
 
 
 class _Total(torch.autograd.Function):
-    """The sum over all processes, through which gradients flow to all of them."""
+    """Sum over all processes, differentiably."""
 
     @staticmethod
     def forward(_: Any, tensor: Tensor) -> Tensor:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""The recipe of a run: every setting that its result depends on, and the hash that names it."""
+"""The recipe of a run: every setting that affects its result, and the hash that names it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from alphaiou.metrics.rules import RULES, RuleName
 from alphaiou.numerics import check_number
 
 __all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
-#: Resolved by the data and the device when a run starts (:func:`training.setup.resolve_auto`).
+#: Resolved from the data and the device when a run starts (:func:`training.setup.resolve_auto`).
 AUTO: Literal["auto"] = "auto"
 Selection = Literal["last", "best", "best-on-test"]
 Objectness = Literal["iou", "similarity"]
@@ -32,15 +32,15 @@ AnyRecipe = TypeVar("AnyRecipe")
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """Which images are trained on, and which are scored.
+    """The data set and its splits.
 
     Attributes:
-        path: A data set of any layout, or shapes.
-        train: The split to train on; auto is trainval or train.
-        val: The split to score during training; auto is val, if there is one.
-        test: The split to score at the end; auto is test, if there is one.
-        hold_out: The share of the training images kept for val where there is none.
-        difficult: drop leaves difficult boxes out of training, as the paper does.
+        path: A data set in any supported layout, or shapes.
+        train: The training split; auto is trainval or train.
+        val: The split to evaluate during training; auto is val, if it exists.
+        test: The split to evaluate at the end; auto is test, if it exists.
+        hold_out: The share of training images to hold out as val if val is not set.
+        difficult: drop excludes difficult boxes from training, as in the paper.
     """
 
     path: str = "shapes"
@@ -58,29 +58,29 @@ class DataRecipe:
 
 @dataclass(frozen=True)
 class Optimisation:
-    """The optimiser, its rates over the training, and a moving average of the weights.
+    """The optimiser, its schedules, and the moving average of the weights.
 
     Attributes:
         optimiser: sgd with momentum, or adamw with betas of 0.9 and 0.999.
         lr: The learning rate after warm-up.
-        schedule: How it falls: along a cosine to final_lr, or in steps at drops.
-        final_lr: What the cosine ends at, as a share of lr.
-        drops: The epochs after which the learning rate drops.
-        drop_factor: What it is multiplied with then.
+        schedule: The learning-rate schedule: cosine decay to final_lr, or steps at drops.
+        final_lr: The final learning rate of the cosine schedule, as a multiple of lr.
+        drops: The epochs after which the learning rate is multiplied by drop_factor.
+        drop_factor: The factor of each drop.
         momentum: The momentum of sgd after warm-up.
-        nesterov: Whether it is Nesterov's.
-        weight_decay: How much weights decay.
-        decay_batch: The batch that weight_decay is meant for, which it is scaled with; none leaves
-            it as it is.
-        decay: What decays: weights, or all parameters with norms and biases.
-        clip_norm: The largest norm of the gradient over all parameters; 0 is any.
-        warmup_epochs: The length of warm-up, but at least warmup_steps.
-        warmup_steps: The least number of steps of warm-up.
-        warmup_bias_lr: Where the learning rate of biases starts; that of the others starts at 0.
-        warmup_momentum: Where the momentum starts.
-        ema_decay: The decay of the moving average, once it has grown; 0 is no average.
-        ema_growth: The number of steps in which it grows.
-        accumulate: Pieces that a batch is computed in, to save memory.
+        nesterov: Whether to use Nesterov momentum.
+        weight_decay: The weight decay.
+        decay_batch: The batch size that weight_decay refers to; weight_decay is scaled linearly
+            with the batch size. none disables the scaling.
+        decay: The parameters that decay: weights, or all including norms and biases.
+        clip_norm: The maximum norm of the gradient; 0 disables clipping.
+        warmup_epochs: The length of the warm-up in epochs.
+        warmup_steps: The minimum length of the warm-up in steps.
+        warmup_bias_lr: The initial learning rate of biases; that of other parameters is 0.
+        warmup_momentum: The initial momentum.
+        ema_decay: The final decay of the moving average; 0 disables it.
+        ema_growth: The number of steps over which the decay grows to ema_decay.
+        accumulate: The number of pieces in which a batch is computed, to save memory.
     """
 
     optimiser: Literal["sgd", "adamw"] = "sgd"
@@ -121,7 +121,7 @@ class Optimisation:
         if self.optimiser == "adamw" and self.warmup_bias_lr > self.lr:
             raise ValueError(
                 "optimisation.warmup_bias_lr must be at most optimisation.lr with adamw, got "
-                f"{self.warmup_bias_lr} and {self.lr}; take 0"
+                f"{self.warmup_bias_lr} and {self.lr}; set it to 0"
             )
         self._check_drops()
 
@@ -130,11 +130,11 @@ class Optimisation:
             raise ValueError("optimisation.drops needs optimisation.schedule='steps'")
         if any(epoch < 1 for epoch in self.drops) or list(self.drops) != sorted(set(self.drops)):
             raise ValueError(
-                f"optimisation.drops must be epochs from 1 in rising order, got {self.drops}"
+                f"optimisation.drops must be increasing epochs from 1, got {self.drops}"
             )
 
     def scaled_decay(self, batch_size: int) -> float:
-        """How much weights decay at a batch of some size.
+        """Return the weight decay for a batch size.
 
         Examples:
             >>> Optimisation(weight_decay=0.5).scaled_decay(128)
@@ -164,42 +164,42 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """One run. The defaults are the paper's YOLOv5s.
+    """The settings of a run. The defaults are those of the paper's YOLOv5s.
 
     Attributes:
-        detector: A name that build_detector knows.
+        detector: The name of a detector, as in build_detector.
         loss: The box loss; with Faster R-CNN also l1 or smooth_l1.
-        alpha_schedule: α over the training, in place of the one of loss.
-        data: What is trained on and scored.
-        image_size: The long side of the images, in pixels.
+        alpha_schedule: A schedule of α over the training, which replaces the α of loss.
+        data: The data set and its splits.
+        image_size: The longer side of the resized images, in pixels.
         batch_size: Images per step, over all processes.
         epochs: Passes over the training images.
-        seed: Decides the weights at the start, the order, the augmentation, noise and subset.
-        box_gain: The weight of the box loss; 10 is usual in Faster R-CNN (1 for l1 and
-            smooth_l1), 2 in DETR.
-        final_box_gain: Its value at the end, if it moves linearly during the training.
+        seed: The seed of initial weights, image order, augmentation, noise and subset.
+        box_gain: The weight of the box loss. The defaults of Faster R-CNN and DETR are 10 (1 for l1
+            and smooth_l1) and 2.
+        final_box_gain: The final box gain, if it changes linearly during the training.
         objectness_gain: The weight of the objectness loss of YOLOv5.
         class_gain: The weight of the class loss of YOLOv5.
-        objectness: What the objectness of a positive of YOLOv5 learns: iou or similarity.
-        rpn_loss: The box loss of the first stage of Faster R-CNN; l1 unless given.
-        match_loss: The box loss that DETR matches objects and queries by; giou unless given.
-        backbone_weights: Of the ResNet of Faster R-CNN and DETR: none, imagenet, or a file.
-        norm: Its norms: frozen or learning batch norms, or group norms; auto is frozen with
-            weights, else group.
-        backbone_lr_scale: The factor of the learning rate for the backbone of DETR; by default 0.1
-            with weights, else 1.
-        dropout: The share of numbers that the transformer of DETR drops in training.
-        noise: The rate of noise on the training boxes.
-        subset: The share of the training images that is used.
-        augmentation: How images are changed.
-        optimisation: How weights are changed.
-        precision: The arithmetic of the network; auto is bf16 on a GPU, fp32 elsewhere. Boxes
-            and losses are always fp32.
-        evaluate_every: Epochs between scores on val, or on test where there is no val and nothing
-            is selected; 0 is at the end only.
-        select: The weights that are kept: last, best on val, or best-on-test, the
-            paper's way.
-        rule: How detections are scored: coco, voc, voc07 or paper.
+        objectness: The objectness target of positives in YOLOv5: iou or similarity.
+        rpn_loss: The box loss of the region proposal network of Faster R-CNN; default l1.
+        match_loss: The box loss in the matching cost of DETR; default giou.
+        backbone_weights: The weights of the ResNet of Faster R-CNN and DETR: none, imagenet, or a
+            file.
+        norm: The norms of the ResNet: frozen batch norms, trained batch norms, or group norms; auto
+            is frozen with pretrained weights, else group.
+        backbone_lr_scale: The learning-rate factor of the backbone of DETR; by default 0.1 with
+            pretrained weights, else 1.
+        dropout: The dropout rate of the transformer of DETR.
+        noise: The noise rate of the training boxes.
+        subset: The share of the training images to use.
+        augmentation: The augmentation of the training images.
+        optimisation: The optimiser and its schedules.
+        precision: The precision of the network; auto is bf16 on a GPU, else fp32. Boxes and losses
+            are always fp32.
+        evaluate_every: The number of epochs between evaluations on val, or on test if there is no
+            val and select is last; 0 evaluates at the end only.
+        select: The weights to save: last, best on val, or best-on-test as in the paper.
+        rule: The evaluation rule: coco, voc, voc07 or paper.
         nms_threshold: The IoU above which NMS removes a box (not in DETR).
     """
 
@@ -256,19 +256,19 @@ class Recipe:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Reject values that do not go together."""
+        """Reject combinations of values that are not supported."""
         if self.batch_size % self.optimisation.accumulate:
             raise ValueError(
                 f"batch_size must be a multiple of optimisation.accumulate, got {self.batch_size} "
                 f"and {self.optimisation.accumulate}"
             )
         if self.select == "best" and self.data.val is None and not self.data.hold_out:
-            raise ValueError("select='best' needs data.val or data.hold_out to choose on")
+            raise ValueError("select='best' needs data.val or data.hold_out")
         if self.select == "best-on-test" and self.data.test is None:
             raise ValueError("select='best-on-test' needs data.test")
         if self.alpha_schedule is not None and self.loss.kind in DELTA_LOSSES:
             raise ValueError(f"alpha_schedule: loss.kind={self.loss.kind!r} has no α")
-        weights = [one for one in self.loss.modifiers if one in WEIGHING_MODIFIERS]
+        weights = [name for name in self.loss.modifiers if name in WEIGHING_MODIFIERS]
         if self.objectness == "similarity" and weights:
             raise ValueError(
                 f"objectness='similarity' is one minus the loss, which {weights[0]} in "
@@ -278,7 +278,7 @@ class Recipe:
 
     @property
     def loss_name(self) -> str:
-        """The name of the box loss in tables, with the schedule of α.
+        """The name of the box loss in tables, including the schedule of α.
 
         Examples:
             >>> Recipe(alpha_schedule=AlphaSchedule(1.0, 3.0)).loss_name
@@ -292,22 +292,24 @@ class Recipe:
 
     def _check_detector(self) -> None:
         """Reject settings that the detector does not support."""
-        for one in fields(self):
-            setting = _SETTING_OF.get(one.name)
+        for item in fields(self):
+            setting = _SETTING_OF.get(item.name)
             if setting is None or setting in settings_of(self.detector):
                 continue
-            if getattr(self, one.name) != _default(one):
+            if getattr(self, item.name) != _default(item):
                 has = ", ".join(name for name in DETECTORS if setting in settings_of(name))
-                raise ValueError(f"{one.name} is for {has}; {self.detector} has none")
+                raise ValueError(
+                    f"{item.name} is not supported by {self.detector}; it is a setting of {has}"
+                )
         if self.backbone_weights == "none" and self.norm == "frozen":
             raise ValueError(
-                "norm='frozen' needs backbone_weights: what is fresh has to learn; take auto, "
+                "norm='frozen' needs backbone_weights: random norms must be trained; use auto, "
                 "batch or group"
             )
         if self.backbone_weights == "imagenet" and self.norm == "group":
             raise ValueError(
-                "norm='group' has no backbone_weights='imagenet', which are of batch norms; take "
-                "auto, frozen or batch"
+                "norm='group' does not support backbone_weights='imagenet', which have batch "
+                "norms; use auto, frozen or batch"
             )
 
 
@@ -321,7 +323,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 _POSITIVE = ("box_gain", "final_box_gain", "objectness_gain", "class_gain", "backbone_lr_scale")
 _LEAST = {"image_size": 1, "batch_size": 1, "epochs": 1, "seed": 0, "evaluate_every": 0}
-#: Fields that not every detector has, and their names in ``build_detector``.
+#: Fields that only some detectors support, and their names in ``build_detector``.
 _SETTING_OF = {
     "objectness_gain": "objectness_gain",
     "class_gain": "class_gain",
@@ -340,15 +342,15 @@ def _check_loss(name: str, loss: LossSpec, detector: str) -> None:
     if loss.kind in DELTA_LOSSES and name != "match_loss":
         if detector != FASTER_RCNN:
             raise ValueError(
-                f"{name}.kind={loss.kind!r} is for {FASTER_RCNN} alone; with {detector} it must be "
-                f"one of {', '.join(KINDS)}"
+                f"{name}.kind={loss.kind!r} is supported by {FASTER_RCNN} only; with {detector} it "
+                f"must be one of {', '.join(KINDS)}"
             )
         if (loss.alpha, loss.penalty_alpha) != (1.0, None):
             raise ValueError(f"{name}.kind={loss.kind!r} has no power; {name}.alpha must be 1")
         if loss.modifiers:
             raise ValueError(
-                f"{name}.kind={loss.kind!r} takes no modifiers; leave {name}.modifiers empty, got "
-                f"{' '.join(loss.modifiers)}"
+                f"{name}.kind={loss.kind!r} does not support modifiers; {name}.modifiers must be "
+                f"empty, got {' '.join(loss.modifiers)}"
             )
         return
     check_choice(f"{name}.kind", loss.kind, tuple(KINDS))
@@ -362,9 +364,9 @@ def _check_loss(name: str, loss: LossSpec, detector: str) -> None:
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """The name of a run: twelve hexadecimal digits of the settings that are not the default.
+    """Return the name of a run: 12 hex digits that hash the settings that differ from the defaults.
 
-    A field that a later version adds leaves the names of earlier runs as they are.
+    Adding a field in a later version does not change the names of earlier runs.
 
     Examples:
         >>> recipe_hash(Recipe()) == recipe_hash(Recipe(seed=0)) != recipe_hash(Recipe(seed=1))
@@ -375,22 +377,22 @@ def recipe_hash(recipe: Recipe) -> str:
 
 
 def _changed(part: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
-    """The fields of a dataclass that differ from its defaults, those of its parts likewise."""
-    found = {}
-    for one in fields(part):
-        value = getattr(part, one.name)
-        if value != _default(one):
-            found[one.name] = _changed(value) if is_dataclass(value) else value
-    return found
+    """Return the fields of a dataclass that differ from the defaults, recursively."""
+    changed = {}
+    for item in fields(part):
+        value = getattr(part, item.name)
+        if value != _default(item):
+            changed[item.name] = _changed(value) if is_dataclass(value) else value
+    return changed
 
 
-def _default(one: Field[Any]) -> Any:  # noqa: ANN401
-    """The default of a field; ``MISSING`` if it has none."""
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default(item: Field[Any]) -> Any:  # noqa: ANN401
+    """Return the default of a field, or ``MISSING`` if it has none."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def recipe_from(values: Mapping[str, Any], kind: type[AnyRecipe] = Recipe) -> AnyRecipe:  # type: ignore[assignment]
-    """A recipe back from the dictionary in a record.
+    """Rebuild a recipe from the dictionary in a record.
 
     Examples:
         >>> from dataclasses import asdict
@@ -400,13 +402,13 @@ def recipe_from(values: Mapping[str, Any], kind: type[AnyRecipe] = Recipe) -> An
     """
     hints = get_type_hints(kind)
     known = {}
-    for one in fields(kind):  # type: ignore[arg-type]
-        if one.name not in values:
+    for item in fields(kind):  # type: ignore[arg-type]
+        if item.name not in values:
             continue
-        value = values[one.name]
-        hint = hints[one.name]
+        value = values[item.name]
+        hint = hints[item.name]
         inner = next((t for t in (hint, *get_args(hint)) if is_dataclass(t)), None)
         if isinstance(value, Mapping) and isinstance(inner, type):
             value = recipe_from(value, inner)
-        known[one.name] = tuple(value) if isinstance(value, list) else value
+        known[item.name] = tuple(value) if isinstance(value, list) else value
     return kind(**known)

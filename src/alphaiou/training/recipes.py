@@ -1,4 +1,4 @@
-"""Recipes by name: functions that return dataclasses, to be changed with ``replace``."""
+"""Named recipes: functions that return a ``Recipe``, to be changed with ``replace``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from alphaiou.detectors.registry import DELTA_LOSSES, DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 
-#: Splits resolved by the data set.
+#: Splits to be resolved from the data set.
 ANY_DATA = DataRecipe(train=AUTO, val=AUTO, test=AUTO)
 
 
@@ -25,17 +25,17 @@ def paper() -> Recipe:
 
 
 def voc320() -> Recipe:
-    """The paper's training at half the size and a third of the length, scored on test."""
+    """The paper's training at half the image size and a third of the epochs, scored on test."""
     data = replace(ANY_DATA, val=None, test="test")
     return replace(paper(), data=data, image_size=320, epochs=100)
 
 
 def quick() -> Recipe:
-    """A small detector for drawn shapes, trained on a processor in a minute or two.
+    """A small detector for drawn shapes, trained on a CPU in a minute or two.
 
-    YOLOv5's gains are made for 80 classes at 640 pixels and nearly vanish for four at 96: here
-    objectness and classes count as much as they do there. Averages and warm-up are as short as
-    the training.
+    The gains of YOLOv5 are tuned for 80 classes at 640 pixels and nearly vanish for 4 classes at
+    96. Here objectness and classes are scaled back up. The moving average and the warm-up are as
+    short as the training.
     """
     return Recipe(
         detector="yolov5n",
@@ -60,16 +60,16 @@ def quick() -> Recipe:
     )
 
 
-#: Only mirrored.
+#: Horizontal flip only.
 MIRRORED = replace(Augmentation.none(), flip=0.5)
-#: Also scaled and shifted.
+#: Flip, scale and translation.
 MOVED = replace(MIRRORED, scale=0.3, translate=0.125)
 
 
 def faster_rcnn() -> Recipe:
-    """Faster R-CNN R50-FPN as MMDetection trains it in 12 epochs, from weights for ImageNet.
+    """Faster R-CNN R50-FPN as MMDetection trains it in 12 epochs, from ImageNet weights.
 
-    Images are squares of 800 pixels, where the original has 800 on the shorter side.
+    Images are squares of 800 pixels; the original resizes the shorter side to 800.
 
     Examples:
         >>> faster_rcnn().optimisation.drops, faster_rcnn().box_gain
@@ -105,7 +105,7 @@ def faster_rcnn() -> Recipe:
 
 
 def detr() -> Recipe:
-    """DETR R50 as the paper trains it in 150 epochs, from weights for ImageNet.
+    """DETR R50 as the paper trains it in 150 epochs, from ImageNet weights.
 
     Examples:
         >>> detr().optimisation.clip_norm, str(detr().loss)
@@ -140,15 +140,16 @@ def detr() -> Recipe:
 
 
 def voc320_faster_rcnn() -> Recipe:
-    """Faster R-CNN from scratch at 320 pixels in the usual 12 epochs, scored on test."""
+    """Faster R-CNN from scratch at 320 pixels in the base 12 epochs, scored on test."""
     return replace(_from_scratch(faster_rcnn(), epochs=12, drops=(8, 11)), norm="batch")
 
 
 def voc320_detr() -> Recipe:
     """DETR from scratch at 320 pixels in 80 epochs, scored on test.
 
-    So few images do not teach the backbone too: give it that of a Faster R-CNN of the same images,
-    as docs/training.md does. It learns faster without dropout.
+    Small data sets do not suffice to train the backbone as well: start from the backbone of a
+    Faster R-CNN trained on the same images, as docs/training.md does. It learns faster without
+    dropout.
     """
     recipe = _from_scratch(detr(), epochs=80, drops=(64,))
     how = replace(recipe.optimisation, lr=2e-4, warmup_steps=500, ema_decay=0.9998)
@@ -156,7 +157,7 @@ def voc320_detr() -> Recipe:
 
 
 def _from_scratch(recipe: Recipe, *, epochs: int, drops: tuple[int, ...]) -> Recipe:
-    """The recipe without weights for ImageNet: with a longer warm-up, scaling and shifting."""
+    """The recipe without ImageNet weights: longer warm-up, random scale and translation."""
     return replace(
         recipe,
         data=voc320().data,
@@ -180,30 +181,30 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
 
 
 def default_box_gain(recipe: Recipe) -> float:
-    """The default box gain of the detector of a recipe.
+    """Return the default box gain of the detector of a recipe.
 
     Examples:
-        >>> [default_box_gain(one()) for one in (paper, faster_rcnn, detr)]
+        >>> [default_box_gain(recipe()) for recipe in (paper, faster_rcnn, detr)]
         [0.05, 10.0, 2.0]
     """
     if recipe.loss.kind in DELTA_LOSSES:
-        return 1.0  # a loss of deltas is larger than one of boxes
+        return 1.0  # losses of deltas are larger than losses of boxes
     own = {FASTER_RCNN: faster_rcnn, DETR: detr}.get(recipe.detector, paper)
     return own().box_gain
 
 
 def at_default_gain(recipe: Recipe) -> Recipe:
-    """A recipe with the default box gain of its detector throughout the training."""
+    """Return the recipe with the constant default box gain of its detector."""
     return replace(recipe, box_gain=default_box_gain(recipe), final_box_gain=None)
 
 
 def is_constant(recipe: Recipe) -> bool:
-    """Whether α and the box gain stay constant during the training."""
+    """Return whether α and the box gain stay constant during the training."""
     return recipe.alpha_schedule is None and recipe.final_box_gain is None
 
 
 def without_power(recipe: Recipe) -> Recipe:
-    """A recipe with its loss as first published, α = 1.
+    """Return the recipe with its loss as first published, α = 1.
 
     Examples:
         >>> str(without_power(replace(paper(), loss=LossSpec("ciou", 3.0, 1.0))).loss)
@@ -214,7 +215,7 @@ def without_power(recipe: Recipe) -> Recipe:
 
 
 def gain_factor(recipe: Recipe) -> float:
-    """The box gain as a multiple of the default one.
+    """Return the box gain as a multiple of the default.
 
     Examples:
         >>> gain_factor(replace(detr(), box_gain=1.0))
@@ -224,7 +225,7 @@ def gain_factor(recipe: Recipe) -> float:
 
 
 def gain_name(recipe: Recipe) -> str:
-    """The box gain as a multiple of the default one, as tables name it.
+    """Return the label of the box gain in tables, as a multiple of the default.
 
     Examples:
         >>> gain_name(paper()), gain_name(replace(paper(), final_box_gain=0.1))
@@ -236,16 +237,16 @@ def gain_name(recipe: Recipe) -> str:
     return f"{start}→{gain_factor(replace(recipe, box_gain=recipe.final_box_gain)):g}"
 
 
-def other_factors(recipe: Recipe, usual: Recipe) -> list[str]:
-    """The factors of the other gains and the learning rate, as tables name them.
+def other_factors(recipe: Recipe, base: Recipe) -> list[str]:
+    """Return the labels of the other gains and the learning rate that differ from a base recipe.
 
     Examples:
         >>> other_factors(replace(paper(), class_gain=1.0, objectness_gain=4.0), paper())
         ['class gain ×2', 'objectness gain ×4']
     """
     factors = {
-        "class gain": recipe.class_gain / usual.class_gain,
-        "objectness gain": recipe.objectness_gain / usual.objectness_gain,
-        "learning rate": recipe.optimisation.lr / usual.optimisation.lr,
+        "class gain": recipe.class_gain / base.class_gain,
+        "objectness gain": recipe.objectness_gain / base.objectness_gain,
+        "learning rate": recipe.optimisation.lr / base.optimisation.lr,
     }
     return [f"{name} ×{by:g}" for name, by in factors.items() if round(by, 6) != 1]

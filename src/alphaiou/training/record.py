@@ -1,4 +1,4 @@
-"""The record of a run: its recipe, its scores, every epoch, and where it was computed."""
+"""The record of a run: recipe, scores, history and environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from alphaiou.inference.weights import CheckpointError
 from alphaiou.training.recipe import Recipe, recipe_hash
 
 RECORD = "record.json"
-#: The fields of an epoch of the history that are not parts of the loss.
+#: The fields of a history entry that are not parts of the loss.
 NO_LOSSES = (
     "epoch",
     "seconds",
@@ -40,7 +40,7 @@ def run_record(
     notes: Sequence[str],
     device: torch.device,
 ) -> dict[str, Any]:
-    """The record of a finished run."""
+    """Build the record of a finished run."""
     return {
         "record": "run",
         "name": recipe_hash(recipe),
@@ -59,7 +59,7 @@ def run_record(
 
 
 def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
-    """The parts of the loss in an epoch of the history, which depend on the detector.
+    """Return the parts of the loss in a history entry; they depend on the detector.
 
     Examples:
         >>> loss_parts({"epoch": 1, "box": 0.5, "class": 0.25, "seconds": 60.0})
@@ -69,7 +69,7 @@ def loss_parts(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def throughput(history: Sequence[Mapping[str, Any]]) -> float:
-    """Images per second over whole epochs, without the first one if there are others."""
+    """Return the mean images per second, excluding the first epoch if there are several."""
     counted = history[1:] or history
     seconds = sum(entry["seconds"] for entry in counted)
     images = sum(entry["images_per_second"] * entry["seconds"] for entry in counted)
@@ -77,7 +77,7 @@ def throughput(history: Sequence[Mapping[str, Any]]) -> float:
 
 
 def peak_memory(device: torch.device) -> int:
-    """The peak memory in bytes: of the GPU in torch, else of this process."""
+    """Return the peak memory in bytes: allocated by torch on a GPU, else of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
@@ -87,10 +87,10 @@ def peak_memory(device: torch.device) -> int:
 
 
 def finished_record(folder: Path) -> dict[str, Any] | None:
-    """The record of a finished run; None if there is none.
+    """Return the record of a finished run, or None if the run is not finished.
 
     Raises:
-        CheckpointError: The record is damaged; the message names the remedy.
+        CheckpointError: If the record is damaged; the message says what to do.
     """
     path = folder / RECORD
     if not path.exists():
@@ -98,7 +98,7 @@ def finished_record(folder: Path) -> dict[str, Any] | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise _damaged(path, f"it is no JSON ({error})") from None
+        raise _damaged(path, f"it is not valid JSON ({error})") from None
     if not isinstance(record, dict) or record.get("record") != "run":
         raise _damaged(path, "it is not the record of a run")
     return record
@@ -106,20 +106,20 @@ def finished_record(folder: Path) -> dict[str, Any] | None:
 
 def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        f"{path} is damaged: {why}. To write it again from the last checkpoint: rm {path}, and "
+        f"{path} is damaged: {why}. To rebuild it from the last checkpoint: rm {path} and "
         "run the same command again"
     )
 
 
 def write_record(record: Mapping[str, Any], folder: Path) -> Path:
-    """Write ``record.json``, atomically."""
+    """Write ``record.json`` atomically."""
     path = folder / RECORD
     write_file(path, json.dumps(_plain(record), indent=1, allow_nan=False) + "\n")
     return path
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """JSON has no NaN: a number that is not defined is null."""
+    """Replace NaN by None: JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Prepare a run: resolve ``auto``, open its data sets, build its detector and its step."""
+"""Set up a run: resolve ``auto``, open the data sets, build the detector and the training step."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
 from alphaiou.training.step import StepOptions, TrainingStep
 
 Images = ImageCache | StreamedImages
-#: Decoded images by what decides them: folder, split, files, size, device.
+#: Decoded images by folder, split, files, image size and device.
 DecodedSets = dict[tuple[object, ...], DecodedImages]
-#: The kind of problem that leaves an image out because it is listed twice.
+#: The kind of problem of an image that is listed twice.
 REPEATED = "image-duplicate"
 
 
@@ -46,22 +46,22 @@ REPEATED = "image-duplicate"
 
 @dataclass(frozen=True)
 class Execution:
-    """Where and how a run is computed; none of it is part of the result.
+    """Where and how to compute a run. None of these settings changes the result.
 
     Attributes:
         device: ``auto``, ``cpu`` or ``cuda``.
-        devices: GPUs, or processes on the CPU; started by torchrun if more than one.
-        nodes: Machines.
-        workers: Processes that decode images.
-        images: Where images are kept: ``memory``, of the device if they fit there; or ``stream``,
-            decoded whenever they are needed; ``auto`` streams what fits in no memory.
-        missing: The largest share of the images of a split that may be missing or unreadable; a
-            run that lacks more is refused.
-        checkpoint_seconds: The least time between checkpoints, which are written at the end of an
-            epoch: what a run that is killed may have to compute again.
-        step: Compiled, captured; by default both on CUDA, neither elsewhere.
-        decoded: Where the pixels are kept for the next runs of this process that use the same
-            images; ``None`` keeps none.
+        devices: The number of GPUs, or of processes on the CPU.
+        nodes: The number of machines.
+        workers: The number of processes that decode images.
+        images: ``memory`` keeps all decoded images in memory, on the device if they fit.
+            ``stream`` decodes them on demand. ``auto`` streams images that do not fit in memory.
+        missing: The maximum share of the images of a split that may be missing or unreadable; a
+            run with more is rejected.
+        checkpoint_seconds: The minimum time between checkpoints, which are written at the end of
+            an epoch. An interrupted run may lose this much work.
+        step: Whether to compile and capture the step; by default both on CUDA, neither elsewhere.
+        decoded: A cache of decoded images, shared by the runs of this process that use the same
+            images; ``None`` disables it.
     """
 
     device: str = "auto"
@@ -91,7 +91,7 @@ class Report:
 
 @dataclass(frozen=True)
 class RunContext:
-    """Where and how a run is computed, and who is told of its progress."""
+    """Where and how a run is computed, and the callbacks for its progress."""
 
     execution: Execution
     report: Report
@@ -104,16 +104,16 @@ class Run:
     """The state of a run.
 
     Attributes:
-        recipe: Its recipe.
-        folder: Its folder.
+        recipe: The recipe.
+        folder: The folder of the run.
         context: Where and how it is computed.
-        sets: Its data sets.
-        caches: Their images: ``train``, and ``val`` and ``test`` if the run has them.
-        step: The state of the training.
-        notes: The images and boxes that were left out or changed, in sentences.
+        sets: The data sets.
+        caches: The images: ``train``, and ``val`` and ``test`` if the run has them.
+        step: The training step, which holds the state of the training.
+        notes: Messages about images and boxes that were left out or changed.
         history: The losses, speed and scores of every epoch so far.
-        best: The epoch whose weights are kept, unless it is the last.
-        saved_at: When the last checkpoint was written, by the monotonic clock.
+        best: The epoch of the saved weights if the recipe selects the best.
+        saved_at: The time of the last checkpoint, by the monotonic clock.
     """
 
     recipe: Recipe
@@ -128,24 +128,26 @@ class Run:
     saved_at: float = field(default_factory=time.monotonic)
 
     def data_mark(self) -> str:
-        """A fingerprint of the images and boxes of the run."""
+        """Return a fingerprint of the images and boxes of the run."""
         sets = (self.sets.train, self.sets.val, self.sets.test)
         readable = "+".join(str(len(cache)) for cache in self.caches.values())
-        return f"{fingerprint([one.index for one in sets if one is not None])} {readable}"
+        return (
+            f"{fingerprint([dataset.index for dataset in sets if dataset is not None])} {readable}"
+        )
 
 
-# --- settings that are auto -----------------------------------------------------------------------
+# --- automatic settings ---------------------------------------------------------------------------
 
 
 def resolve_auto(recipe: Recipe, device: str) -> Recipe:
-    """Replace every ``auto`` of a recipe: the precision by the device, the splits by the data set.
+    """Resolve every ``auto`` of a recipe: the precision from the device, the splits from the data.
 
     Args:
-        recipe: The run.
+        recipe: The recipe.
         device: ``cpu`` or ``cuda``.
 
     Raises:
-        DataError: The data set has no split that is clearly the one to train on.
+        DataError: If the training split is ambiguous.
 
     Examples:
         >>> resolve_auto(Recipe(precision="auto", data=DataRecipe(val="auto")), "cpu").data.val
@@ -157,10 +159,10 @@ def resolve_auto(recipe: Recipe, device: str) -> Recipe:
 
 
 def resolve_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
-    """The splits of a data set by their usual names, where they are ``auto``.
+    """Replace the splits that are ``auto`` by the splits of the data set with the usual names.
 
-    ``trainval`` is taken before ``train``, and ``val`` with the latter only, which it is no part
-    of; but where the best weights are to be chosen on ``val``, it stays out of the training.
+    ``trainval`` is preferred to ``train``; ``val`` is used with ``train`` only, since ``trainval``
+    contains it. If the best weights are selected on ``val``, ``train`` is preferred.
     """
     if AUTO not in (data.train, data.val, data.test):
         return data
@@ -178,13 +180,13 @@ def resolve_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
 
 
 def _named(names: Sequence[str], wanted: Sequence[str], *, but: str = "") -> str | None:
-    """The first of the wanted splits that there is, with or without a year behind its name."""
+    """Return the first of the wanted splits that exists, with or without a year in its name."""
     for name in wanted:
-        found = [one for one in names if re.fullmatch(re.escape(name) + r"(\d{4})?", one)]
-        if name in found:
-            found = [name]
-        if len(found) == 1 and found[0] != but:
-            return found[0]
+        matches = [split for split in names if re.fullmatch(re.escape(name) + r"(\d{4})?", split)]
+        if name in matches:
+            matches = [name]
+        if len(matches) == 1 and matches[0] != but:
+            return matches[0]
     return None
 
 
@@ -192,8 +194,8 @@ def _only(path: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     raise DataError(
-        f"{path}: no split is plainly the one to train on; "
-        f"choose with data.train: {', '.join(names) or 'there is none'}"
+        f"{path}: the training split is ambiguous; "
+        f"set data.train to one of: {', '.join(names) or '(no splits)'}"
     )
 
 
@@ -202,13 +204,13 @@ def _only(path: str, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class RunSets:
-    """The data sets of a run, and how they were changed.
+    """The data sets of a run.
 
     Attributes:
         train: The training images.
-        val: Scored during training.
-        test: Scored at the end.
-        notes: The images and boxes that were left out or changed, in sentences.
+        val: The images to evaluate during training.
+        test: The images to evaluate at the end.
+        notes: Messages about images and boxes that were left out or changed.
     """
 
     train: DetectionDataset
@@ -222,11 +224,11 @@ def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
 
     Args:
         recipe: The recipe.
-        missing: The largest share of the images of a split that may be missing or unreadable.
+        missing: The maximum share of the images of a split that may be missing or unreadable.
 
     Raises:
-        DataError: A data set does not exist, is empty, lacks too many images, or its splits have
-            different classes.
+        DataError: If a data set does not exist, is empty or lacks too many images, or if its
+            splits have different classes.
     """
     data, notes = recipe.data, []
     train = load_dataset(data.path, data.train).index
@@ -249,7 +251,7 @@ def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
 
 
 def training_index(index: DetectionIndex, recipe: Recipe) -> tuple[DetectionIndex, list[str]]:
-    """The boxes to train on: without crowds and difficult ones, a subset, with noise."""
+    """Select the training boxes: drop crowds and difficult boxes, take the subset, add noise."""
     notes = []
     dropped = index.crowd.copy()
     if recipe.data.difficult == "drop":
@@ -269,7 +271,7 @@ def training_index(index: DetectionIndex, recipe: Recipe) -> tuple[DetectionInde
     if not index.num_boxes:
         raise DataError(
             f"{index.root}: no boxes to train on in split {index.split!r}; "
-            f"alphaiou data check {index.root} says what is wrong with it"
+            f"alphaiou data check {index.root} lists the problems"
         )
     return index, notes
 
@@ -277,7 +279,7 @@ def training_index(index: DetectionIndex, recipe: Recipe) -> tuple[DetectionInde
 def hold_out(
     index: DetectionIndex, share: float, seed: int
 ) -> tuple[DetectionIndex, DetectionIndex]:
-    """The images in two parts: those to train on, and a seeded share to validate on."""
+    """Split the images into a training set and a random validation share."""
     held = subset_index(index, share, seed)
     names = set(held.files)
     rest = np.array([i for i, name in enumerate(index.files) if name not in names], dtype=np.int64)
@@ -287,24 +289,29 @@ def hold_out(
 def check_whole(
     index: DetectionIndex, usable: int, problems: Sequence[Problem], missing: float
 ) -> None:
-    """Reject a split that lacks too many of its images: half an archive would train, and mislead.
+    """Reject a split with too many missing images, such as a half-extracted archive.
 
     Args:
         index: The split.
-        usable: How many of its images can be used.
-        problems: The problems of the split, among them why other images cannot be used.
-        missing: The largest share that may be missing or unreadable.
+        usable: The number of usable images.
+        problems: The problems of the split.
+        missing: The maximum share of images that may be missing or unreadable.
 
     Raises:
-        DataError: More images are missing.
+        DataError: If more images are missing.
     """
-    lost = [one for one in problems if one.effect == "image left out" and one.kind != REPEATED]
+    lost = [
+        problem
+        for problem in problems
+        if problem.effect == "image left out" and problem.kind != REPEATED
+    ]
     total = usable + len(lost)
     if len(lost) > missing * total:
         raise DataError(
             f"{index.root}: {len(lost):,} of the {total:,} images of split {index.split!r} cannot "
             f"be used, such as {lost[0].file}: {lost[0].detail}; alphaiou data check {index.root} "
-            "lists them; complete the set, or train without: --missing 1, Execution(missing=1)"
+            "lists them; complete the data set, or train without them: --missing 1 or "
+            "Execution(missing=1)"
         )
 
 
@@ -317,8 +324,8 @@ def _check_classes(train: DetectionIndex, other: DetectionIndex) -> None:
     if train.classes != other.classes:
         strange = sorted({*train.classes} ^ {*other.classes})[:5]
         raise DataError(
-            f"{other.root}: the classes of {other.split!r} are not those of {train.split!r} "
-            f"(one has, the other has not: {', '.join(strange) or 'only the order differs'}); "
+            f"{other.root}: the classes of {other.split!r} differ from those of {train.split!r} "
+            f"({', '.join(strange) or 'in their order only'}); "
             "give both splits the same list"
         )
 
@@ -327,7 +334,7 @@ def _check_classes(train: DetectionIndex, other: DetectionIndex) -> None:
 
 
 def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
-    """Open the data and build the detector; both depend on the recipe alone."""
+    """Open the data sets and build the detector; both depend on the recipe only."""
     missing = context.execution.missing
     sets = run_sets(recipe, missing)
     notes = list(sets.notes)
@@ -350,7 +357,7 @@ def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
 
 
 def _images(dataset: DetectionDataset, image_size: int, context: RunContext) -> Images:
-    """The images in memory, or as a stream where they do not fit."""
+    """Load the images into memory, or stream them if they do not fit."""
     wanted = context.execution.images
     if wanted != "stream":
         try:
@@ -406,13 +413,13 @@ def _step(
 
 
 def box_sizes(index: DetectionIndex, image_size: int) -> Float64[np.ndarray, "boxes 2"]:
-    """Width and height of every box, in pixels at the size of training."""
+    """Return width and height of every box, in pixels at the training image size."""
     scale = image_size / index.sizes.max(1)[index.image_of_box()]
     return np.asarray((index.boxes[:, 2:] - index.boxes[:, :2]) * scale[:, None])
 
 
 def box_slots(index: DetectionIndex, recipe: Recipe) -> int:
-    """Boxes that a batch can hold: twice the mean of whole mosaics, of which crops keep a half."""
+    """Return the box slots of a batch: twice the mean of mosaics, of which crops keep half."""
     images = recipe.batch_size // recipe.optimisation.accumulate
     most = images * 4 * int(np.diff(index.offsets).max(initial=1))
     mean = index.num_boxes / len(index)

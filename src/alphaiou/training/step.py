@@ -1,8 +1,8 @@
-"""One training step on the device: augment, predict, loss, gradient, update, average.
+"""One training step on the device: augmentation, forward, backward, update, moving average.
 
-It has static shapes and no host synchronisation, so that on CUDA the whole step is recorded once
-as a CUDA graph and replayed: at 64 images of 320 pixels, launching the kernels one by one takes
-longer than running them.
+The step has static shapes and no host synchronisation, so that on CUDA it is captured once as a
+CUDA graph and replayed. At 64 images of 320 pixels, launching the kernels one by one takes longer
+than running them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from alphaiou.training.optimiser import (
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
 
-#: fp16 gradients are computed at this scale at first, half of it after every overflow.
+#: The initial scale of fp16 gradients, halved after every overflow.
 FIRST_SCALE = 2.0**12
 WARM_UP_STEPS = 3
 
@@ -44,25 +44,25 @@ WARM_UP_STEPS = 3
 class Batches(Protocol):
     """The source of the batches of a training."""
 
-    #: Whether ``draw`` may be recorded in a CUDA graph.
+    #: Whether ``draw`` can be captured in a CUDA graph.
     capturable: bool
 
     def begin_epoch(self, epoch: int) -> None:
-        """Start with the first batch of an epoch, which depends on the seed and the epoch alone."""
+        """Start an epoch; its batches depend only on the seed and the epoch."""
         ...
 
     def draw(self, place: Int[Tensor, ""]) -> list[Batch]:
-        """The pieces of this process's share of a batch, given its place in the epoch."""
+        """Return the pieces of this process's share of a batch, given its position in the epoch."""
         ...
 
 
 @dataclass(frozen=True)
 class StepOptions:
-    """How the device computes a step; none of it is part of the result.
+    """How the device computes a step. None of these settings changes the result.
 
     Attributes:
-        compile: Whether torch.compile makes the kernels.
-        capture: Whether the step is recorded as a CUDA graph.
+        compile: Whether to compile parts of the step with ``torch.compile``.
+        capture: Whether to capture the step as a CUDA graph.
     """
 
     compile: bool = False
@@ -70,7 +70,7 @@ class StepOptions:
 
 
 class Totals(NamedTuple):
-    """Sums since the epoch began, on the device."""
+    """Sums over the steps of the current epoch, on the device."""
 
     losses: Float[Tensor, " parts"]
     lost_boxes: Int[Tensor, ""]
@@ -78,15 +78,15 @@ class Totals(NamedTuple):
 
 
 class TrainingStep:
-    """The state of a training, and the step that changes it.
+    """The state of a training and the step that updates it.
 
     Args:
         detector: The detector, on its device.
-        batches: The source of its batches.
-        recipe: The run.
-        steps_per_epoch: The number of batches of an epoch.
+        batches: The source of the batches.
+        recipe: The recipe of the run.
+        steps_per_epoch: The number of batches per epoch.
         processes: The processes that share each batch.
-        options: How to compute.
+        options: Whether to compile and capture.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class TrainingStep:
         )
         if options.compile:
             compile_parts(detector)
-            # Its dozen passes over all numbers become one.
+            # Fuses a dozen passes over all parameters into one.
             self.optimiser.step = torch.compile(self.optimiser.step, fullgraph=True, dynamic=False)  # type: ignore[method-assign]
         self.alphas = [alpha for module in detector.modules() for alpha in _scheduled_alpha(module)]
         self.part_growth = torch.ones(len(detector.loss_names), device=device)
@@ -131,26 +131,26 @@ class TrainingStep:
 
     @contextmanager
     def process_settings(self) -> Iterator[None]:
-        """Settings of torch that the steps are computed under; a run restores them at its end."""
+        """Set the torch settings that the steps need, and restore them at the end."""
         cudnn = torch.backends.cudnn
         with ExitStack() as stack:
             stack.callback(setattr, cudnn, "benchmark", cudnn.benchmark)
-            # Shapes never change, so it pays that cuDNN tries its algorithms.
+            # Shapes are static, so benchmarking the cuDNN algorithms pays off.
             cudnn.benchmark = self.number.is_cuda
             if self.compile:
-                # One process may train a detector with many losses, each a version of its own.
+                # One process may train with many losses, each of which is compiled separately.
                 stack.enter_context(torch._dynamo.config.patch(recompile_limit=64))
             yield
 
     def begin_epoch(self, epoch: int) -> None:
-        """Prepare for the first step of an epoch, counted from 0."""
+        """Start an epoch, counted from 0."""
         self.batches.begin_epoch(epoch)
         self.number.fill_(epoch * self.steps_per_epoch)
         self.totals.losses.zero_()
         self.totals.lost_boxes.zero_()
 
     def __call__(self) -> None:
-        """Do one step."""
+        """Run one step."""
         if not self.capture:
             self._step(self._draw())
         elif self.graph is None:
@@ -161,7 +161,7 @@ class TrainingStep:
             self.graph.replay()
 
     def record(self) -> None:
-        """Record the step as a CUDA graph; the state is as it was before."""
+        """Capture the step as a CUDA graph; the state is left unchanged."""
         if not self.capture:
             return
         self.begin_epoch(0)
@@ -180,7 +180,7 @@ class TrainingStep:
         self.totals.failed_step.fill_(-1)
 
     def state(self) -> dict[str, Tensor]:
-        """Every tensor that the next step depends on."""
+        """Return every tensor that the next step depends on."""
         return {
             **{f"model.{name}": tensor for name, tensor in self.detector.state_dict().items()},
             **{f"ema.{name}": tensor for name, tensor in self.average.model.state_dict().items()},
@@ -190,7 +190,7 @@ class TrainingStep:
 
     @torch.no_grad()
     def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from a state, in place: a recorded step keeps its addresses."""
+        """Load a state in place: a captured step uses fixed addresses."""
         mine = self.state()
         if mine.keys() != tensors.keys():
             strange = sorted(mine.keys() ^ tensors.keys())[:3]
@@ -208,9 +208,9 @@ class TrainingStep:
                 tensor.copy_(drawn[name], non_blocking=True)
 
     def losses(self, images: Tensor, targets: Targets) -> Float[Tensor, " parts"]:
-        """The contribution of some images to the parts of the loss of their batch."""
+        """Return the contribution of some images to the parts of the loss of their batch."""
         kind, device = AUTOCAST.get(self.recipe.precision), images.device.type
-        # Casts that outlive the step would go stale in a recorded one.
+        # Cached casts would become stale in a captured step.
         with torch.autocast(device, kind, enabled=kind is not None, cache_enabled=False):
             losses = functional_call(self.detector, self.weights.by_name, (images, targets))
         parts = torch.stack(list(losses.values())) * self.part_growth
@@ -218,7 +218,7 @@ class TrainingStep:
         return parts if self.detector.sums_over_images else parts / pieces
 
     def _step(self, pieces: list[Batch]) -> None:
-        # A plain index would ask the host for the number.
+        # Plain indexing would synchronise with the host.
         row = self.rates.index_select(0, self.number[None])[0]
         lr, bias_lr, momentum, decay, alpha, box_growth = row.unbind()
         for scheduled in self.alphas:
@@ -239,13 +239,13 @@ class TrainingStep:
         self.number.add_(1)
 
     def _accumulate(self, pieces: list[Batch]) -> Float[Tensor, " parts"]:
-        """The gradient of all pieces into ``gradient``, and the sum of their losses."""
+        """Compute the gradient over all pieces in ``gradient`` and return the sum of losses."""
         totals = []
         self.weights.refresh()
         for place, piece in enumerate(pieces):
             parts = self.losses(piece.images, piece.targets)
-            found = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
-            joined = self.weights.joined(found)
+            gradients = torch.autograd.grad(parts.sum() * self.scale, self.weights.leaves)
+            joined = self.weights.joined(gradients)
             self.gradient.copy_(joined) if place == 0 else self.gradient.add_(joined)
             totals.append(parts.detach())
         return torch.stack(totals).sum(0)
@@ -254,7 +254,7 @@ class TrainingStep:
     def _note(self, parts: Tensor, finite: Tensor, pieces: list[Batch]) -> None:
         failed = self.totals.failed_step
         if self.recipe.precision == "fp16":
-            # An overflow of the scaled gradient is no failure: the scale was too large.
+            # An overflow of the scaled gradient is not a failure: the scale was too large.
             self.scale.mul_(torch.where(finite, 1.0, 0.5))
             finite = parts.sum().isfinite() & (self.scale > 2.0**-14)
         failed.copy_(torch.where((failed < 0) & ~finite, self.number, failed))
@@ -264,7 +264,7 @@ class TrainingStep:
 
 
 def compile_parts(detector: Detector) -> None:
-    """Compile a detector's parts; detectors with the same part share its kernels."""
+    """Compile the parts of a detector; detectors with equal parts share the kernels."""
     for name in detector.compiled_parts:
         part = detector.get_submodule(name)
         _hold_powers_in_tensors(part, next(detector.parameters()).device)
@@ -272,9 +272,10 @@ def compile_parts(detector: Detector) -> None:
 
 
 def _hold_powers_in_tensors(part: nn.Module, device: torch.device) -> None:
-    """So that what is compiled for an α serves for others; the fused kernel computes the same.
+    """Hold the powers in tensors, so that code compiled for one α is reused for others.
 
-    The reference does not: it is simpler for a number that it knows.
+    This applies to the fused kernel, whose result is the same. The reference has shortcuts for
+    constant powers.
     """
     losses = (module for module in part.modules() if isinstance(module, AlphaIoULoss))
     for loss in losses:

@@ -144,5 +144,5 @@ def test_wrong_arguments(tmp_path):
         detr(3, backbone_weights=tmp_path / "absent.pth")
     with pytest.raises(ValueError, match="targets must be given in training"):
         pretrained_kind().train()(torch.zeros(1, 3, 32, 32))
-    with pytest.raises(ValueError, match=r"'fc.weight' is no tensor"):
+    with pytest.raises(ValueError, match=r"'fc.weight' is not a tensor"):
         name_in_transformers("fc.weight")

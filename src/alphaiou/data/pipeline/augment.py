@@ -1,4 +1,4 @@
-"""Augmentation of a whole batch with static shapes: mosaic, scale and shift, colours, flip."""
+"""Augmentation of a whole batch with static shapes: mosaic, scale, translation, colours, flip."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from alphaiou.batch import FILL, Batch, compact
 from alphaiou.data.pipeline.cache import ImageCache
 
 Plane = Float32[Tensor, "batch side side"]
-#: An address so far below 0 that no sum with another one is an address.
+#: A negative address; adding any valid address to it stays negative.
 NOWHERE = -(2**60)
 
 
@@ -22,20 +22,20 @@ NOWHERE = -(2**60)
 
 @dataclass(frozen=True)
 class Augmentation:
-    """What is changed, and how much; the defaults are those of YOLOv5's training from scratch.
+    """Augmentation settings; the defaults are those of YOLOv5 trained from scratch.
 
     Attributes:
-        mosaic: How probable it is that a sample is made of four images, and not of one.
-        scale: The sample is scaled by 1 ± this.
-        translate: It is shifted by ± this share of the side, in x and in y.
-        hue: Hues are multiplied by 1 ± this, round the circle.
-        saturation: Saturations are multiplied by 1 ± this.
-        value: Values (the largest channel) are multiplied by 1 ± this.
-        flip: How probable it is that left and right are exchanged.
-        fill: The grey beside images.
-        min_side: A box that is shown less wide or less high than this many pixels is dropped.
-        min_area_share: So is one of which less than this share of its area is shown.
-        max_aspect: So is one that is shown longer than this many times its width, or the reverse.
+        mosaic: The probability of a mosaic of four images.
+        scale: The range of the random scale, 1 ± this.
+        translate: The range of the random translation, ± this share of the side in x and y.
+        hue: The range of the hue factor, 1 ± this.
+        saturation: The range of the saturation factor, 1 ± this.
+        value: The range of the factor of the value (the largest channel), 1 ± this.
+        flip: The probability of a horizontal flip.
+        fill: The grey value beside images.
+        min_side: The minimum visible width and height of a box in pixels; smaller ones are dropped.
+        min_area_share: The minimum visible share of the area of a box; others are dropped.
+        max_aspect: The maximum visible aspect ratio of a box; others are dropped.
 
     Examples:
         >>> Augmentation(mosaic=2)
@@ -73,21 +73,22 @@ class Augmentation:
 
     @classmethod
     def none(cls) -> Augmentation:
-        """No change at all: every image by itself, in the middle of its square."""
+        """Return settings without augmentation: each image centred in its square."""
         return cls(mosaic=0, scale=0, translate=0, hue=0, saturation=0, value=0, flip=0)
 
 
 class AugmentationSample(NamedTuple):
-    """Every random number that a batch needs.
+    """The random numbers of a batch.
 
     Attributes:
-        mosaic: Whether a sample is made of four images.
-        others: The rows in the cache of the three images beside the first.
-        centre: Where the four meet on a canvas of twice the side, x and y, from ½ to 1½ sides.
-        scale: The factor of the scale.
-        shift: Where the centre of the canvas comes to lie in the output, in sides, x and y.
+        mosaic: Whether a sample is a mosaic of four images.
+        others: The cache rows of the other three images.
+        centre: The point where the four images meet on a canvas of twice the side, x and y, from ½
+            to 1½ sides.
+        scale: The scale factor.
+        shift: The position of the canvas centre in the output, x and y, in sides.
         gains: The factors of hue, saturation and value.
-        flip: Whether left and right are exchanged.
+        flip: Whether to flip horizontally.
     """
 
     mosaic: Bool[Tensor, " batch"]
@@ -111,13 +112,13 @@ def sample_augmentation(
     """Draw the random numbers of a batch.
 
     Args:
-        batch_size: How many samples.
-        num_images: How many images the cache has.
-        image_size: Their side.
-        settings: What is changed, and how much.
-        device: Where to draw.
-        generator: The source of the numbers; the device's own unless given, which is what a
-            compiled function and a CUDA graph want.
+        batch_size: The number of samples.
+        num_images: The number of images in the cache.
+        image_size: The side of the images.
+        settings: The augmentation settings.
+        device: The device of the random numbers.
+        generator: The random generator; by default that of the device, which compiled functions
+            and CUDA graphs need.
 
     Examples:
         >>> source = torch.Generator().manual_seed(0)
@@ -156,14 +157,14 @@ def augment(
 
     Args:
         cache: Images and boxes, on the device.
-        first: The row of the image that each sample is about.
+        first: The cache row of the first image of each sample.
         sample: The random numbers.
-        settings: What is changed, and how much.
-        slots: How many boxes the batch has place for; ``lost`` counts those that it has not.
+        settings: The augmentation settings.
+        slots: The maximum number of boxes in the batch; ``lost`` counts the boxes beyond it.
 
     Returns:
-        The batch. Its images are bytes, rounded once at the end: a quarter of the memory of
-        floats, and what a detector divides by 255 itself.
+        The batch. Its images are uint8, rounded once at the end, which takes a quarter of the
+        memory of floats. The detector divides by 255.
 
     Examples:
         >>> from alphaiou.data.pipeline.cache import build_cache
@@ -193,10 +194,9 @@ def augment(
 def in_order(
     sample: AugmentationSample,
 ) -> tuple[Int64[Tensor, " batch"], AugmentationSample]:
-    """The sample for a cache that holds the four images of each sample one after another.
+    """Adapt a sample to a cache that holds the four images of each sample consecutively.
 
-    ``stream_batches`` and ``ImageCache.gather`` make such caches: what the images are was drawn
-    before them.
+    ``stream_batches`` and ``ImageCache.gather`` make such caches.
 
     Returns:
         The rows of the first images, and the sample with the rows of the others.
@@ -212,10 +212,10 @@ def in_order(
 
 
 def pack_images(channels: tuple[Plane, Plane, Plane]) -> UInt8[Tensor, "batch 3 side side"]:
-    """Three planes as images of bytes, rounded.
+    """Stack three planes into uint8 images, rounded.
 
-    The bytes of a pixel are put together as one number of 32 bits: a compiler then writes all
-    three in one pass, where a concatenation of planes makes it compute each of them three times.
+    The bytes of a pixel are packed into a 32-bit integer, so that a compiler writes all three in
+    one pass. Concatenating planes would make it compute each of them three times.
     """
     red, green, blue = ((plane + 0.5).to(torch.int32) for plane in channels)
     packed = red | (green << 8) | (blue << 16)
@@ -226,14 +226,14 @@ def pack_images(channels: tuple[Plane, Plane, Plane]) -> UInt8[Tensor, "batch 3 
 
 
 class Tiles(NamedTuple):
-    """Where the four images of each canvas lie: upper left, upper right, lower left, lower right.
+    """The layout of the images of each canvas: upper left, upper right, lower left, lower right.
 
     Attributes:
-        rows: Their rows in the cache.
-        centre: Where they meet, x and y.
-        corner: Where the top left pixel of each lies, perhaps beyond the canvas.
-        low: The first pixel of each that is on the canvas, x and y.
-        high: One after the last; ``low`` for an image that is not shown.
+        rows: The cache rows of the images.
+        centre: The point where the images meet, x and y.
+        corner: The position of the top left pixel of each image, possibly outside the canvas.
+        low: The first pixel of each image on the canvas, x and y.
+        high: One past the last pixel; equal to ``low`` for an image that is not shown.
     """
 
     rows: Int64[Tensor, "batch 4"]
@@ -246,12 +246,12 @@ class Tiles(NamedTuple):
 def place_tiles(
     cache: ImageCache, first: Int64[Tensor, " batch"], sample: AugmentationSample
 ) -> Tiles:
-    """Lay out the canvases: four images that meet at a centre, or the first one in the middle.
+    """Lay out the canvases: four images that meet at a point, or the first image centred.
 
     Args:
         cache: The images.
-        first: The row of the first image of each canvas, which lies left of and above the centre.
-        sample: The other images, the centres, and whether there are four.
+        first: The cache row of the first image of each canvas, which lies above left of the centre.
+        sample: The random numbers.
     """
     side = cache.side
     rows = torch.cat([first[:, None], sample.others], dim=1)
@@ -283,12 +283,12 @@ def resample(
     sample: AugmentationSample,
     fill: int,
 ) -> tuple[Plane, Plane, Plane]:
-    """The red, green and blue of the output squares, 0 to 255.
+    """Sample the red, green and blue planes of the output, 0 to 255.
 
     Args:
         pixels: The cache.
         tiles: The canvases.
-        sample: How they are moved.
+        sample: The random numbers.
         fill: The value beside the images.
     """
     side = pixels.shape[1]
@@ -301,7 +301,7 @@ def resample(
     flat = pixels.view(-1)
 
     def read(place: Int64[Tensor, "batch side side"]) -> Plane:
-        # The same as flat[place], and sixteen times as fast on a CPU.
+        # Equivalent to flat[place], and 16 times as fast on a CPU.
         return flat.index_select(0, place.flatten()).view_as(place).float()
 
     def interpolate(channel: int) -> Plane:
@@ -315,7 +315,7 @@ def resample(
 def _canvas_points(
     side: int, sample: AugmentationSample
 ) -> tuple[Float32[Tensor, "batch side"], Float32[Tensor, "batch side"]]:
-    """Where the centres of output columns and rows lie on the canvas, in pixels from a centre."""
+    """Map the centres of output columns and rows to the canvas, in pixels from its centre."""
     points = torch.arange(side, device=sample.scale.device) + 0.5
     columns = torch.where(sample.flip[:, None], side - points, points)
     shift, scale = sample.shift * side, sample.scale[:, None]
@@ -325,17 +325,17 @@ def _canvas_points(
 
 
 class _Addresses(NamedTuple):
-    """Where the canvas pixels that output pixels need lie in the cache: a sum over column and row.
+    """Cache addresses of the canvas pixels of each output pixel, as a sum over column and row.
 
-    Each output pixel needs two canvas columns and two rows, which are the steps. Which image a
-    column shows depends on whether the row is above or below the centre: there is a sum for each
-    of these halves, and likewise for rows.
+    Each output pixel interpolates between two canvas columns and two rows (the steps). Which image
+    a column shows depends on whether the row is above or below the centre, so there are terms for
+    both halves, and likewise for rows.
 
     Attributes:
-        from_columns: What a column adds; ``NOWHERE`` if the image has no such column.
-        from_rows: What a row adds.
+        from_columns: The term of a column; ``NOWHERE`` if the image has no such column.
+        from_rows: The term of a row.
         right: Whether a column is right of the centre.
-        below: Whether a row is below it.
+        below: Whether a row is below the centre.
     """
 
     from_columns: Int64[Tensor, "batch halves=2 step=2 side"]
@@ -344,7 +344,7 @@ class _Addresses(NamedTuple):
     below: Bool[Tensor, "batch step=2 side"]
 
     def of_pixels(self, dx: int, dy: int) -> Int64[Tensor, "batch side side"]:
-        """The addresses of the red bytes; negative where the canvas shows no image."""
+        """Return the addresses of the red bytes; negative if the canvas shows no image."""
         above, below = self.from_columns[:, :, dx, None, :].unbind(1)
         left, right = self.from_rows[:, :, dy, :, None].unbind(1)
         column = torch.where(self.below[:, dy, :, None], below, above)
@@ -360,7 +360,7 @@ def _addresses(
     right = columns >= tiles.centre[:, :1, None]
     below = rows >= tiles.centre[:, 1:, None]
     left, top = tiles.corner.unbind(2)
-    # Where the first canvas pixel would be if it were of that image.
+    # The address of the first canvas pixel if it belonged to that image.
     start = tiles.rows * side**2 - (top * side + left)
     low, high = tiles.low.view(-1, 2, 2, 2), tiles.high.view(-1, 2, 2, 2)
 
@@ -383,7 +383,7 @@ def _addresses(
 
 
 def computed_once(table: Tensor) -> Tensor:
-    """The same small table; a compiler stores it, instead of computing it anew for every pixel."""
+    """Return a small table unchanged, but materialised instead of recomputed for every pixel."""
     table = table.contiguous()
     return table.as_strided(table.shape, table.stride())
 
@@ -394,15 +394,15 @@ def computed_once(table: Tensor) -> Tensor:
 def move_boxes(
     cache: ImageCache, tiles: Tiles, sample: AugmentationSample
 ) -> tuple[Float32[Tensor, "batch boxes 4"], Float32[Tensor, "batch boxes"]]:
-    """The parts of the boxes that the output shows, and the area that the whole boxes would have.
+    """Return the visible parts of the boxes and the areas of the whole boxes.
 
     Args:
         cache: The boxes.
         tiles: The canvases.
-        sample: How they are moved.
+        sample: The random numbers.
 
     Returns:
-        ``xyxy`` in the output, of no size where nothing is shown; and areas in its pixels.
+        ``xyxy`` in output pixels, empty for boxes that are not visible; and areas in output pixels.
     """
     side = cache.side
     boxes = cache.boxes[tiles.rows]
@@ -431,14 +431,14 @@ def worth_keeping(
     min_area_share: float,
     max_aspect: float,
 ) -> Bool[Tensor, "batch boxes"]:
-    """Whether enough of a box is shown to learn from.
+    """Return which boxes are visible enough to train on.
 
     Args:
-        boxes: The parts that are shown.
-        areas: The areas that the whole boxes would have.
-        min_side: The least width and height.
-        min_area_share: The least share of the whole area.
-        max_aspect: The most that one side may be of the other.
+        boxes: The visible parts.
+        areas: The areas of the whole boxes.
+        min_side: The minimum width and height.
+        min_area_share: The minimum share of the whole area.
+        max_aspect: The maximum aspect ratio.
     """
     width, height = (boxes[..., 2:] - boxes[..., :2]).unbind(-1)
     large = (width > 0) & (height > 0) & (width >= min_side) & (height >= min_side)
@@ -452,7 +452,7 @@ def worth_keeping(
 def change_colours(
     rgb: tuple[Plane, Plane, Plane], gains: Float32[Tensor, "batch 3"]
 ) -> tuple[Plane, Plane, Plane]:
-    """Multiply hue (round the circle), saturation and value (up to their largest) by gains.
+    """Multiply hue (modulo the circle), saturation and value (clamped) by gains.
 
     With V = max(R, G, B) and C = V − min(R, G, B), S = C / V and the hue H in [0, 6) counts sixths
     of the circle from red. Back from H, S, V, channel n of (5, 3, 1) is
@@ -485,7 +485,7 @@ def change_colours(
 def _to_hsv(red: Plane, green: Plane, blue: Plane) -> tuple[Plane, Plane, Plane]:
     value = torch.maximum(torch.maximum(red, green), blue)
     chroma = value - torch.minimum(torch.minimum(red, green), blue)
-    # Where the chroma is 0, any divisor does: the hue of grey is 0.
+    # If the chroma is 0, any divisor works: the hue of grey is 0.
     divisor = torch.where(chroma > 0, chroma, 1)
     hue = torch.where(
         value == red,
@@ -497,10 +497,10 @@ def _to_hsv(red: Plane, green: Plane, blue: Plane) -> tuple[Plane, Plane, Plane]
 
 
 def _within_circle(hue: Plane) -> Plane:
-    """A hue of at most two circles as one within the first."""
+    """Wrap a hue in [0, 12) to [0, 6)."""
     return torch.where(hue >= 6, hue - 6, hue)
 
 
 def _lack(k: Plane) -> Plane:
-    """The share of the chroma that a channel lacks."""
+    """Return the share of the chroma to subtract from a channel."""
     return torch.minimum(k, 4 - k).clamp(0, 1)

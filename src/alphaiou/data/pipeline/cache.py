@@ -1,4 +1,4 @@
-"""All images of a data set, decoded and resized once, as one array in memory."""
+"""A cache of all images of a data set, decoded and resized once, as one array in memory."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
     from alphaiou.data.dataset import DetectionDataset
 
 
-#: The share of free memory that pixels may take: on a GPU the network needs the rest.
+#: The share of free memory that pixels may use; on a GPU the network needs the rest.
 DEVICE_SHARE = 0.5
 HOST_SHARE = 0.7
 
 
 class TooLargeError(DataError):
-    """The images of a data set fit in no memory; they can still be streamed."""
+    """The images of a data set do not fit in memory; they can be streamed."""
 
 
 def choose_device(
     num_bytes: int, device: torch.device, memory_limit: int | None = None
 ) -> torch.device:
-    """The device that can hold some bytes: the one given, else the host.
+    """Return the given device if it has enough memory, else the host.
 
     Args:
-        num_bytes: How many bytes there are to hold.
-        device: Where they should be.
-        memory_limit: How many bytes that may be; a share of the free memory unless given.
+        num_bytes: The number of bytes to store.
+        device: The preferred device.
+        memory_limit: The number of bytes that may be used; by default a share of the free memory.
 
     Raises:
-        TooLargeError: They do not fit in host memory either.
+        TooLargeError: If the bytes do not fit in host memory either.
 
     Examples:
         >>> choose_device(1000, torch.device("cpu"))
@@ -56,13 +56,13 @@ def choose_device(
     if num_bytes > limit:
         raise TooLargeError(
             f"the images take {num_bytes / 2**30:.1f} GiB once decoded, more than the "
-            f"{limit / 2**30:.1f} GiB that may be used; take a smaller image_size, or stream them"
+            f"{limit / 2**30:.1f} GiB that may be used; use a smaller image_size, or stream them"
         )
     return host
 
 
 def free_memory(device: torch.device) -> float:
-    """The bytes that are free on a device; infinity where they are not known."""
+    """Return the free bytes of a device; infinity if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     meminfo = Path("/proc/meminfo")
@@ -74,18 +74,18 @@ def free_memory(device: torch.device) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ImageCache:
-    """Images of one padded size, and their boxes, as arrays.
+    """Images of one padded size and their boxes, as arrays.
 
     Attributes:
-        pixels: RGB, each image in the top left corner of its square, ``FILL`` beside it.
-        sizes: Width and height of each image within its square; 0 where it could not be read.
-        scales: Of each image the factors from the original to ``sizes`` in x and in y, which
-            differ as far as the rounding to whole pixels makes them.
-        boxes: ``xyxy`` in pixels of the resized image and within it, 0 beyond ``counts``.
+        pixels: RGB; each image lies in the top left corner of its square, padded with ``FILL``.
+        sizes: Width and height of each image within its square; 0 if unreadable.
+        scales: The factors from the original size to ``sizes`` in x and y, which differ slightly
+            because sizes are rounded to whole pixels.
+        boxes: ``xyxy`` in pixels of the resized image, clipped to it; 0 beyond ``counts``.
         labels: The class of each box.
-        counts: How many boxes each image has.
-        image_ids: The data set's own number of each image.
-        problems: What was wrong with the pixels; an image named there as left out has no row.
+        counts: The number of boxes of each image.
+        image_ids: The number of each image in the data set.
+        problems: Problems with the pixels; images that they leave out have no row.
     """
 
     pixels: UInt8[Tensor, "images side side 3"]
@@ -106,27 +106,27 @@ class ImageCache:
         return self.pixels.shape[1]
 
     def gather(self, rows: Int64[Tensor, " some"], device: torch.device | str) -> ImageCache:
-        """Some images on a device: those of one batch, where the whole cache does not fit.
+        """Copy the images of one batch to a device that cannot hold the whole cache.
 
         Args:
-            rows: Which images, on the device of the cache.
-            device: Where to; from pinned memory the copy does not block.
+            rows: The rows of the images, on the device of the cache.
+            device: The target device; copies from pinned memory do not block.
         """
         return self._each(lambda tensor: _move(tensor[rows], device))
 
     def parts(
         self, rows: Int64[Tensor, " some"], batch_size: int, device: torch.device | str
     ) -> Iterator[ImageCache]:
-        """Some images on a device, a few at a time."""
+        """Yield some images on a device in batches."""
         for chosen in torch.split(rows.to(self.pixels.device), batch_size):
             yield self.gather(chosen, device)
 
     def to(self, device: torch.device | str) -> ImageCache:
-        """The same cache on a device."""
+        """Return the cache on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> ImageCache:
-        """The same cache in memory from which copies to a GPU do not block."""
+        """Return the cache in pinned memory, from which copies to a GPU do not block."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> ImageCache:
@@ -136,12 +136,12 @@ class ImageCache:
 
 
 class DecodedImages(NamedTuple):
-    """The pixels of a data set, whatever its boxes are.
+    """The pixels of a data set, independent of its boxes.
 
     Attributes:
-        pixels: The images that could be read.
-        rows: Their positions in the data set.
-        images: What loading said of each image, those that could not be read included.
+        pixels: The readable images.
+        rows: The positions of the readable images in the data set.
+        images: The loading result of every image, including unreadable ones.
     """
 
     pixels: UInt8[Tensor, "rows side side 3"]
@@ -160,21 +160,20 @@ def build_cache(
 ) -> ImageCache:
     """Decode every image of a data set once, its longer side resized to ``image_size``.
 
-    The pixels go to the device if they fit there, else to pinned host memory
-    (``cache.pixels.device`` tells). Images that cannot be read are left out; ``cache.problems``
-    names them.
+    The pixels are stored on the device if they fit, else in pinned host memory (see
+    ``cache.pixels.device``). Unreadable images are left out and listed in ``cache.problems``.
 
     Args:
         dataset: The images and boxes.
         image_size: The side of the squares, an even number.
-        device: Where training runs.
-        memory_limit: How many bytes the pixels may take on the device; half of what is free there
-            unless given.
-        workers: Processes that decode; one per core by default, none for few images.
-        on_progress: Called with the number of images done.
+        device: The device of the training.
+        memory_limit: The number of bytes that the pixels may use on the device; by default half of
+            the free memory.
+        workers: The number of decoding processes; by default one per core, or 0 for few images.
+        on_progress: A callback, called with the number of decoded images.
 
     Raises:
-        DataError: The pixels fit nowhere, or no image can be read.
+        DataError: If the pixels do not fit in memory, or no image can be read.
 
     Examples:
         >>> from alphaiou.data.shapes.dataset import shapes_dataset
@@ -202,10 +201,10 @@ def decode_images(
     workers: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> DecodedImages:
-    """The pixels of ``build_cache``, which takes the same arguments.
+    """Decode the pixels for ``build_cache``, with the same arguments.
 
     Raises:
-        DataError: The pixels fit nowhere, or no image can be read.
+        DataError: If the pixels do not fit in memory, or no image can be read.
     """
     check_side(image_size)
     place = choose_device(len(dataset) * image_size**2 * 3, torch.device(device), memory_limit)
@@ -238,14 +237,14 @@ def make_cache(
     *,
     most: int | None = None,
 ) -> ImageCache:
-    """The cache of some images of a data set, from their pixels.
+    """Build the cache of some images of a data set from their pixels.
 
     Args:
         index: The whole data set.
-        rows: The positions of the images in it.
-        pixels: Their pixels.
-        images: What loading said of them, and of any others that could not be read.
-        most: How many boxes there is place for; the most that one of them has unless given.
+        rows: The positions of the images in the data set.
+        pixels: The pixels of the images.
+        images: The loading results of the images and of any unreadable ones.
+        most: The number of box slots per image; by default the maximum number of boxes.
     """
     by_row = {image.row: image for image in images}
     part = index.take(rows)
@@ -268,13 +267,12 @@ def make_cache(
 def letterbox_batch(
     cache: ImageCache, rows: Int64[Tensor, " batch"]
 ) -> UInt8[Tensor, "batch 3 side side"]:
-    """Some images as a batch for evaluation, in the ``channels_last`` format.
+    """Return some images as an evaluation batch in the ``channels_last`` format.
 
-    An image lies in the middle of its square, as one does that is trained on alone: what has learnt
-    places by heart finds it where it expects it.
+    Images are centred in their squares, as in training without a mosaic.
     """
     place = torch.arange(cache.side, device=cache.pixels.device)
-    # What comes in again on the other side is grey.
+    # What wraps around is padding.
     columns, lines = ((place - margins(cache, rows)[:, axis, None]) % cache.side for axis in (0, 1))
     return cache.pixels[rows[:, None, None], lines[:, :, None], columns[:, None]].permute(
         0, 3, 1, 2
@@ -282,14 +280,14 @@ def letterbox_batch(
 
 
 def margins(cache: ImageCache, rows: Int64[Tensor, " batch"]) -> Int32[Tensor, "batch 2"]:
-    """How much grey is left of and above images in the middle of their squares."""
+    """Return the padding left of and above images that are centred in their squares."""
     return (cache.side - cache.sizes[rows]) // 2
 
 
 def to_original(
     boxes: Float[Tensor, "*boxes 4"], scale: Float[Tensor, "#*boxes 2"]
 ) -> Float[Tensor, "*boxes 4"]:
-    """Boxes in pixels of the cache, as they are in the original image.
+    """Convert boxes from pixels of the cache to pixels of the original image.
 
     Args:
         boxes: ``xyxy``.
@@ -303,10 +301,10 @@ def to_original(
 
 
 def check_side(image_size: int) -> None:
-    """Reject sides of which a half is not a whole number of pixels.
+    """Reject image sizes that are not divisible by two.
 
     Raises:
-        ValueError: The side is odd or too small.
+        ValueError: If the side is odd or too small.
     """
     if image_size < 2 or image_size % 2:
         raise ValueError(f"image_size must be an even number of at least 2, got {image_size!r}")
@@ -324,7 +322,7 @@ def _padded_boxes(
     sizes: np.ndarray,
     most: int | None,
 ) -> tuple[Float32[np.ndarray, "images most 4"], Int64[np.ndarray, "images most"]]:
-    """The boxes in pixels of the resized images, clipped to them, one row per image."""
+    """Return the boxes in pixels of the resized images, clipped, one row per image."""
     counts = np.diff(part.offsets)
     most = max(int(counts.max(initial=1)), most or 1)
     boxes = np.zeros((len(part), most, 4), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Decode and resize images, in several processes where there are many."""
+"""Decode and resize images, in several processes if there are many."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class CachedImage(NamedTuple):
     """A loaded image.
 
     Attributes:
-        row: Its position in the data set.
-        pixels: The square; None where the image cannot be read, or once they are copied.
-        size: Width and height within the square; 0 where the image cannot be read.
-        scale: The factors from the original in x and y.
-        problem: The problem with the image, if there is one.
+        row: The position of the image in the data set.
+        pixels: The padded square; None if the image is unreadable or the pixels were copied.
+        size: Width and height within the square; 0 if the image is unreadable.
+        scale: The factors from the original size in x and y.
+        problem: The problem with the image, if any.
     """
 
     row: int
@@ -42,14 +42,14 @@ class CachedImage(NamedTuple):
 
     @property
     def readable(self) -> bool:
-        """Whether there are pixels."""
+        """Whether the image could be read."""
         return self.size != (0, 0)
 
 
 def load_image(dataset: DetectionDataset, row: int, side: int) -> CachedImage:
     """Decode one image, resize its longer side to ``side`` and pad it to a square.
 
-    An image that cannot be read is a problem, not an error.
+    Unreadable images are returned with a problem, not raised.
     """
     try:
         image, _ = dataset[row]
@@ -57,7 +57,7 @@ def load_image(dataset: DetectionDataset, row: int, side: int) -> CachedImage:
         return CachedImage(row, None, problem=_unreadable(dataset, row, error))
     original = (image.shape[2], image.shape[1])
     size = fitted_size(original, side)
-    # numpy, not torch: whose threads would wait for each other longer than this takes.
+    # numpy, because the threads of torch would wait for each other longer than this takes.
     square = np.full((side, side, 3), FILL, dtype=np.uint8)
     square[: size[1], : size[0]] = resize(image, size).permute(1, 2, 0).numpy()
     scale = (size[0] / original[0], size[1] / original[1])
@@ -67,7 +67,7 @@ def load_image(dataset: DetectionDataset, row: int, side: int) -> CachedImage:
 
 
 def fitted_size(size: tuple[int, int], side: int) -> tuple[int, int]:
-    """Width and height with the longer one made ``side`` and the shape kept.
+    """Return width and height scaled so that the longer one is ``side``.
 
     Examples:
         >>> fitted_size((500, 375), 320), fitted_size((10, 4000), 320)
@@ -80,7 +80,7 @@ def fitted_size(size: tuple[int, int], side: int) -> tuple[int, int]:
 def resize(
     image: UInt8[Tensor, "3 height width"], size: tuple[int, int]
 ) -> UInt8[Tensor, "3 new_height new_width"]:
-    """Resize bilinearly, averaging over the area of a new pixel where the image shrinks.
+    """Resize bilinearly with antialiasing.
 
     Args:
         image: The image.
@@ -113,9 +113,9 @@ def _size_problem(dataset: DetectionDataset, row: int, size: tuple[int, int]) ->
 
 
 Slab = tuple[UInt8[Tensor, "images side side 3"], list[CachedImage]]
-#: Memory that is shared at a time.
+#: The size of a slab of shared memory.
 SLAB_BYTES = 512 << 20
-#: Starting a process takes as long as decoding about so many images.
+#: Starting a process takes about as long as decoding this many images.
 IMAGES_WORTH_A_PROCESS = 256
 IMAGES_AT_ONCE = 16
 
@@ -123,18 +123,18 @@ IMAGES_AT_ONCE = 16
 def decode_slabs(
     dataset: DetectionDataset, side: int, processes: int | None = None
 ) -> Iterator[Slab]:
-    """Decode the images in their order, some hundred megabytes at a time.
+    """Decode images in order, a few hundred megabytes at a time.
 
-    Pixels are written where the caller reads them: nothing is sent from process to process, and
-    the memory is not that of ``/dev/shm``, which is small in containers.
+    Workers write pixels to memory shared with the caller, so nothing is sent between processes. It
+    is not ``/dev/shm``, which is small in containers.
 
     Args:
         dataset: The images.
         side: The side of the squares.
-        processes: Number of processes; one per core by default, this one alone for few images.
+        processes: The number of processes; by default one per core, or this one for few images.
 
     Yields:
-        The pixels of some images, valid until the next are asked for, and what loading said.
+        The pixels of some images, valid until the next iteration, and their loading results.
     """
     if processes is None:
         processes = min(os.cpu_count() or 1, len(dataset) // IMAGES_WORTH_A_PROCESS)
@@ -156,13 +156,13 @@ def decode_slabs(
 def _in_turn(
     load: Callable[[int], CachedImage], count: int, slab: int, processes: int
 ) -> Iterator[tuple[int, list[CachedImage]]]:
-    """The images of one slab after another."""
+    """Yield the images slab by slab."""
     starts = range(0, count, slab)
-    if processes < 2 or sys.platform != "linux":  # elsewhere memory is not inherited
+    if processes < 2 or sys.platform != "linux":  # other start methods do not inherit memory
         for start in starts:
             yield start, [load(row) for row in range(start, min(start + slab, count))]
         return
-    load(0)  # imports decoders and lists archives, once for all of them
+    load(0)  # import decoders and list archives once, before forking
     with ProcessPoolExecutor(
         processes, mp_context=get_context("fork"), initializer=_begin, initargs=(load,)
     ) as pool:
@@ -171,12 +171,12 @@ def _in_turn(
             yield start, list(pool.map(_load, rows, chunksize=IMAGES_AT_ONCE))
 
 
-#: How this process loads an image, once it is one of several.
+#: The loading function of a worker process.
 _LOADERS: list[Callable[[int], CachedImage]] = []
 
 
 def _begin(load: Callable[[int], CachedImage]) -> None:
-    """Take over what the parent process had: a forked process inherits it, nothing is pickled."""
+    """Set up a worker; a forked process inherits the arguments without pickling."""
     _LOADERS.append(load)
     torch.set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""Images decoded by worker processes as they are needed, for data sets that fit in no memory."""
+"""Images decoded on demand by worker processes, for data sets that do not fit in memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def draw_tiles(
     images_per_sample: int = 4,
     generator: torch.Generator | None = None,
 ) -> Int64[Tensor, " samples*images"]:
-    """The images of each sample, one after another: the first, and others drawn for it.
+    """Draw the images of each sample: the first image, followed by random others.
 
     Args:
-        first: The image that each sample is about.
-        num_images: How many images there are to draw from.
+        first: The first image of each sample.
+        num_images: The number of images to draw from.
         images_per_sample: Four for a mosaic, one for evaluation.
-        generator: The source of the numbers.
+        generator: The random generator.
 
     Examples:
         >>> draw_tiles(torch.tensor([7, 8]), 10).view(2, 4)[:, 0]
@@ -55,21 +55,21 @@ def stream_batches(
     workers: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[ImageCache]:
-    """Decode the images of one batch after another, each as a small cache on the device.
+    """Decode images batch by batch, each batch as a small cache on the device.
 
-    ``augment`` makes the same batches of it as of the whole cache, with the rows of ``in_order``.
-    An image that cannot be read is an empty square without boxes, so that the shapes stay, and is
-    one of the ``problems`` of its cache.
+    With the rows of ``in_order``, ``augment`` makes the same batches from it as from a full cache.
+    An unreadable image becomes an empty square without boxes, so that shapes are static, and is
+    listed in the ``problems`` of its cache.
 
     Args:
         dataset: The images and boxes.
-        order: The image that each sample is about.
+        order: The first image of each sample.
         image_size: The side of the squares, an even number.
-        batch_size: Samples in a batch; the last has fewer if the number does not divide.
+        batch_size: The number of samples per batch; the last batch may be smaller.
         images_per_sample: Four for a mosaic, one for evaluation.
-        device: Where the caches should be.
-        workers: Processes that decode; one per core by default, with 0 this process.
-        generator: The source of the other images of a sample.
+        device: The device of the caches.
+        workers: The number of decoding processes; one per core by default, 0 for this process.
+        generator: The random generator for the other images of a sample.
 
     Examples:
         >>> from alphaiou.data.shapes.dataset import shapes_dataset
@@ -98,12 +98,12 @@ def stream_batches(
 
 @dataclass(frozen=True)
 class StreamedImages:
-    """Images that are decoded whenever they are asked for, in place of an ``ImageCache``.
+    """Images decoded on demand, as a replacement for ``ImageCache``.
 
     Attributes:
         dataset: The images.
         side: The side of the squares.
-        workers: Processes that decode; one per core by default.
+        workers: The number of decoding processes; one per core by default.
     """
 
     dataset: DetectionDataset
@@ -116,13 +116,13 @@ class StreamedImages:
 
     @property
     def image_ids(self) -> Int64[Tensor, " images"]:
-        """The data set's own number of each image."""
+        """The number of each image in the data set."""
         return torch.tensor(self.dataset.index.image_ids)
 
     def parts(
         self, rows: Int64[Tensor, " some"], batch_size: int, device: torch.device | str
     ) -> Iterator[ImageCache]:
-        """Some images on a device, a few at a time."""
+        """Yield some images on a device in batches."""
         return stream_batches(
             self.dataset,
             rows,
@@ -135,7 +135,7 @@ class StreamedImages:
 
 
 class _Parts(torch.utils.data.Dataset[ImageCache]):
-    """The caches of consecutive parts of a list of images."""
+    """Yield the caches of consecutive parts of a list of images."""
 
     def __init__(self, dataset: DetectionDataset, parts: Sequence[Tensor], side: int) -> None:
         self.dataset, self.parts, self.side = dataset, parts, side

@@ -1,4 +1,4 @@
-"""The ResNet of DETR: its norms, which of its parts are trained, and pretrained weights."""
+"""The ResNet backbone of DETR: norms, frozen stages, and pretrained weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from alphaiou._shapes import Float
 from alphaiou.boxes import check_choice
 
 Norm = Literal["frozen", "batch", "group"]
-#: Parts that keep the weights they were given, where norms do.
+#: The stages that are frozen together with frozen norms.
 FROZEN = ("embedder.", "encoder.stages.0.")
 
 
 class FrozenBatchNorm2d(nn.Module):
-    """A batch norm whose numbers stay what they are; its output has the precision of its input.
+    """A frozen batch norm whose output has the precision of its input.
 
-    The one of transformers has an output in fp32 where the network computes in half of that.
+    The frozen norm of transformers returns fp32 in a half-precision network.
     """
 
     weight: Tensor
@@ -41,7 +41,7 @@ class FrozenBatchNorm2d(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels rows columns"]
     ) -> Float[Tensor, "batch channels rows columns"]:
-        """Features to features."""
+        """Normalise features."""
         return batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias)
 
 
@@ -55,18 +55,18 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 def prepare_backbone(
     backbone: nn.Module, *, weights: Literal["imagenet"] | Path | None, norm: Norm
 ) -> None:
-    """Set the norms and weights of a ResNet of transformers, and which of its parts are trained.
+    """Set the norms, the weights and the frozen stages of a ResNet of transformers.
 
-    With frozen norms the first convolution and the first of four stages do not learn, as in DETR;
-    with others everything does. (transformers freezes all stages of its own ResNets.)
+    With frozen norms, the first convolution and the first of four stages are frozen, as in DETR.
+    With other norms, everything is trained. (transformers freezes all stages of its ResNets.)
 
     Args:
         backbone: The ResNet.
-        weights: Those of torchvision for ImageNet, a file of the like, or none.
-        norm: Batch norms that do not learn, that do, or group norms.
+        weights: The ImageNet weights of torchvision, a file with a state dict, or none.
+        norm: Frozen batch norms, trained batch norms, or group norms.
 
     Raises:
-        WeightsError: The weights are not there or do not fit.
+        WeightsError: If the weights do not exist or do not fit.
     """
     check_choice("norm", norm, get_args(Norm))
     replace_norms(backbone, NORMS[norm])
@@ -81,7 +81,7 @@ def prepare_backbone(
 
 
 def replace_norms(module: nn.Module, make: Callable[[int], nn.Module]) -> None:
-    """Put other norms in the place of batch norms, frozen or not, with fresh weights."""
+    """Replace all batch norms, frozen or not, by new norms."""
     for name, child in module.named_children():
         running_mean = getattr(child, "running_mean", None)
         if isinstance(running_mean, Tensor):
@@ -91,7 +91,7 @@ def replace_norms(module: nn.Module, make: Callable[[int], nn.Module]) -> None:
 
 
 def name_in_transformers(name: str) -> str:
-    """What transformers calls a tensor of torchvision's ResNet.
+    """Translate the name of a tensor of torchvision's ResNet to transformers.
 
     Examples:
         >>> name_in_transformers("layer1.0.downsample.1.weight")
@@ -101,10 +101,10 @@ def name_in_transformers(name: str) -> str:
     if stem := re.fullmatch(r"(conv|bn)1\.(\w+)", name):
         return f"embedder.embedder.{kinds[stem[1]]}.{stem[2]}"
     pattern = r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.(\d))\.(\w+)"
-    found = re.fullmatch(pattern, name)
-    if found is None:
-        raise ValueError(f"{name!r} is no tensor of torchvision's ResNet")
-    stage, block, kind, number, shortcut, tensor = found.groups()
+    match = re.fullmatch(pattern, name)
+    if match is None:
+        raise ValueError(f"{name!r} is not a tensor of torchvision's ResNet")
+    stage, block, kind, number, shortcut, tensor = match.groups()
     block_name = f"encoder.stages.{int(stage) - 1}.layers.{block}"
     if shortcut is not None:
         return f"{block_name}.shortcut.{kinds[shortcut]}.{tensor}"

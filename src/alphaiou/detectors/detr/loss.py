@@ -1,4 +1,4 @@
-"""The loss of DETR: each object is matched with one query, other queries learn "no object"."""
+"""The loss of DETR: one query is matched to each object, the others learn "no object"."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from alphaiou.numerics import check_number, upcast
 Matches = Int[Tensor, "layers batch places"]
 
 
-class Found(NamedTuple):
+class QueryPredictions(NamedTuple):
     """The predictions of the queries of each layer.
 
     Attributes:
-        logits: Of each class and, last, of none.
-        shares: Boxes ``cxcywh`` as shares of the image.
-        boxes: The same ``xyxy`` in pixels.
+        logits: The logits of the classes and, last, of "no object".
+        shares: Boxes ``cxcywh``, relative to the image size.
+        boxes: The same boxes, ``xyxy`` in pixels.
     """
 
     logits: Float[Tensor, "layers batch queries classes_and_none"]
@@ -37,32 +37,32 @@ class Found(NamedTuple):
 
 
 class DETRLoss(nn.Module):
-    """The three parts of the loss, each with its weight, summed over the decoder's layers.
+    """The three weighted parts of the loss, summed over the decoder layers.
 
-    - class: cross-entropy of every query, towards its object's class or towards none, as a mean
-      over the queries of the batch in which those without an object weigh less;
-    - l1: the distance of the matched queries' boxes in ``cxcywh``, as shares of the image;
-    - box: the box loss of the same pairs, in pixels. (In shares of the image the same loss would
-      see other aspect ratios and distances unless the image is a square.)
+    - class: the cross-entropy of every query towards the class of its object or "no object",
+      averaged over the queries of the batch, with a lower weight for queries without an object;
+    - l1: the L1 distance of matched boxes in ``cxcywh``, relative to the image size;
+    - box: the box loss of the matched pairs, in pixels. (Relative coordinates would change aspect
+      ratios and distances unless the image is square.)
 
     The last two are summed over the pairs and divided by the number of boxes of the batch. Each
-    layer is matched by itself: the cheapest sum of class, l1 and box costs over all pairs.
+    layer is matched separately, minimising the sum of class, l1 and box costs.
 
-    Of an image with more boxes than queries, the first ones are learnt, one per query.
+    If an image has more boxes than queries, only the first boxes are used, one per query.
 
     Args:
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
             any function from predicted and target boxes in ``xyxy`` to one value per pair.
-        match_loss: The same for the cost of a match, without a running mean; GIoU with α = 1
-            unless given.
-        class_weight: How much the class part counts.
-        no_object_weight: How much a query without an object counts in it.
-        l1_weight: How much the l1 part counts.
-        box_weight: How much the box part counts.
-        match_class_weight: How much the probability of the object's class counts in a match.
-        match_l1_weight: How much the l1 distance counts in a match.
-        match_box_weight: How much ``match_loss`` counts in a match.
-        auxiliary: Whether all layers of the decoder learn, or the last one alone.
+        match_loss: The box loss in the matching cost, without a running mean; by default GIoU with
+            α = 1.
+        class_weight: The weight of the class part.
+        no_object_weight: The weight of queries without an object in the class part.
+        l1_weight: The weight of the l1 part.
+        box_weight: The weight of the box part.
+        match_class_weight: The weight of the class probability in the matching cost.
+        match_l1_weight: The weight of the l1 distance in the matching cost.
+        match_box_weight: The weight of ``match_loss`` in the matching cost.
+        auxiliary: Whether to supervise all decoder layers, or the last one only.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class DETRLoss(nn.Module):
         match_loss = AlphaIoULoss("giou", 1.0) if match_loss is None else match_loss
         check_stateless("match_loss", match_loss)
         self.match_loss = PairLoss(match_loss, box_format="xyxy")
-        #: With several processes: their mean number of boxes, so that each counts alike.
+        #: With several processes: averages the number of boxes, so that all boxes weigh equally.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 
     def forward(
@@ -105,11 +105,11 @@ class DETRLoss(nn.Module):
         targets: Targets,
         scale: Float[Tensor, "batch 4"],
     ) -> dict[str, Float[Tensor, ""]]:
-        """The parts ``class``, ``l1`` and ``box``; their sum is the loss.
+        """Return the parts ``class``, ``l1`` and ``box``, whose sum is the loss.
 
         Args:
-            logits: Of each class and, last, of none, for the queries of each layer.
-            boxes: ``cxcywh`` as shares of the image.
+            logits: The logits of the classes and, last, of "no object", per layer and query.
+            boxes: ``cxcywh``, relative to the image size.
             targets: The boxes of the batch, in pixels.
             scale: Width, height, width, height of each image.
         """
@@ -118,26 +118,28 @@ class DETRLoss(nn.Module):
         logits, boxes = upcast(logits), upcast(boxes)
         scale = scale.to(boxes)
         objects = targets_by_image(targets, scale, most=logits.shape[2])
-        found = Found(logits, boxes, convert_boxes(boxes, "cxcywh", "xyxy") * scale[:, None])
-        matched = self.match(found, objects)
+        predictions = QueryPredictions(
+            logits, boxes, convert_boxes(boxes, "cxcywh", "xyxy") * scale[:, None]
+        )
+        matched = self.match(predictions, objects)
         count = self.mean_over_processes(objects.total).clamp(min=1.0)
         parts = {
             "class": self._classes(logits, matched, objects),
-            "l1": _l1(found, matched, objects) / count,
-            "box": self._boxes(found, matched, objects) / count,
+            "l1": _l1(predictions, matched, objects) / count,
+            "box": self._boxes(predictions, matched, objects) / count,
         }
         return {name: self.weights[name] * part for name, part in parts.items()}
 
     @torch.no_grad()
-    def match(self, found: Found, objects: ImageTargets) -> Matches:
-        """The query of each object in each layer; 0 for places without an object."""
-        layers, batch, queries = found.logits.shape[:3]
+    def match(self, predictions: QueryPredictions, objects: ImageTargets) -> Matches:
+        """Return the query of each object in each layer; 0 for slots without an object."""
+        layers, batch, queries = predictions.logits.shape[:3]
         shape = (layers, batch, objects.valid.shape[1], queries)
         labels = objects.labels[None, :, :, None].expand(shape)
-        probability = found.logits.softmax(-1).transpose(2, 3).gather(2, labels)
-        apart = (found.shares[:, :, None] - objects.shares[:, :, None]).abs().sum(-1)
+        probability = predictions.logits.softmax(-1).transpose(2, 3).gather(2, labels)
+        apart = (predictions.shares[:, :, None] - objects.shares[:, :, None]).abs().sum(-1)
         losses: Tensor = self.match_loss(
-            found.boxes[:, :, None].expand(*shape, 4).reshape(-1, 4),
+            predictions.boxes[:, :, None].expand(*shape, 4).reshape(-1, 4),
             objects.boxes[:, :, None].expand(*shape, 4).reshape(-1, 4),
             objects.valid[:, :, None].expand(shape).reshape(-1),
         )
@@ -152,7 +154,7 @@ class DETRLoss(nn.Module):
     ) -> Float[Tensor, ""]:
         layers, batch, queries, classes_and_none = logits.shape
         none = classes_and_none - 1
-        # Places without an object write to a query behind the last, which is cut off.
+        # Slots without an object write to an extra query, which is removed.
         written = matched.where(objects.valid, queries)
         aims = torch.full((layers, batch, queries + 1), none, device=logits.device)
         aims = aims.scatter(2, written, objects.labels.expand_as(written))[..., :queries]
@@ -160,10 +162,12 @@ class DETRLoss(nn.Module):
         weights = torch.where(aims == none, self.no_object_weight, 1.0).to(losses.dtype)
         return ((losses * weights).sum((1, 2)) / weights.sum((1, 2))).sum()
 
-    def _boxes(self, found: Found, matched: Matches, objects: ImageTargets) -> Float[Tensor, ""]:
+    def _boxes(
+        self, predictions: QueryPredictions, matched: Matches, objects: ImageTargets
+    ) -> Float[Tensor, ""]:
         valid = objects.valid.expand_as(matched)
-        # A place without an object is a point, and so is whatever query it stands for.
-        pred = _of_queries(found.boxes, matched).where(valid[..., None], 1.0)
+        # Slots without an object are replaced by equal points in predictions and targets.
+        pred = _of_queries(predictions.boxes, matched).where(valid[..., None], 1.0)
         target = objects.boxes.expand_as(pred)
         losses: Tensor = self.box_loss(
             pred.reshape(-1, 4), target.reshape(-1, 4), valid.reshape(-1)
@@ -171,8 +175,10 @@ class DETRLoss(nn.Module):
         return losses.sum()
 
 
-def _l1(found: Found, matched: Matches, objects: ImageTargets) -> Float[Tensor, ""]:
-    distances = (_of_queries(found.shares, matched) - objects.shares).abs().sum(-1)
+def _l1(
+    predictions: QueryPredictions, matched: Matches, objects: ImageTargets
+) -> Float[Tensor, ""]:
+    distances = (_of_queries(predictions.shares, matched) - objects.shares).abs().sum(-1)
     return distances.where(objects.valid, 0.0).sum()
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from transformers import DetrForObjectDetection
 
 
-#: Of AdamW; the learning rate of a backbone that has been trained before is a tenth of it.
+#: The learning rate of AdamW; a pretrained backbone uses a tenth of it.
 LEARNING_RATE, PRETRAINED_LR_SCALE, WEIGHT_DECAY = 1e-4, 0.1, 1e-4
 #: The norm that gradients are clipped to.
 CLIPPED_NORM = 0.1
@@ -60,29 +60,29 @@ def detr(
     norm: Norm | None = None,
     backbone_lr_scale: float | None = None,
 ) -> DETR:
-    """DETR with a ResNet-50 and random weights, or those given for the backbone.
+    """DETR with a ResNet-50, with random weights or a pretrained backbone.
 
     Args:
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes in ``xyxy``
             to one value per pair; GIoU with α = 3 by default.
-        match_loss: The same for the cost of a match; GIoU with α = 1 by default.
-        box_weight: The weight of the box part of the loss; for other weights give the detector
-            another loss, ``detector.loss = DETRLoss(...)``.
-        queries: The most objects of an image.
-        dropout: The share of numbers that the transformer drops in training.
-        encoder_layers: Layers of the encoder.
-        decoder_layers: Layers of the decoder.
-        backbone_weights: ``imagenet`` for those of torchvision, a file of the like or of a Faster
-            R-CNN, or none.
-        norm: Batch norms of the backbone that do not learn (``frozen``; then its first stage does
-            not either), that do (``batch``), or group norms (``group``). Unless given: frozen ones
-            with weights, else group norms, as what is fresh has to learn.
-        backbone_lr_scale: The share of the learning rate that the backbone learns with; 0.1 for
-            one that has learnt before (with weights or frozen norms), else 1, unless given.
+        match_loss: The box loss in the matching cost; GIoU with α = 1 by default.
+        box_weight: The weight of the box part of the loss. For other weights assign another loss,
+            ``detector.loss = DETRLoss(...)``.
+        queries: The number of queries, the maximum number of objects per image.
+        dropout: The dropout rate of the transformer.
+        encoder_layers: The number of encoder layers.
+        decoder_layers: The number of decoder layers.
+        backbone_weights: ``imagenet`` for those of torchvision, a file with the state dict of a
+            ResNet or a Faster R-CNN, or none.
+        norm: The norms of the backbone: frozen batch norms (``frozen``, which also freezes the
+            first stage), trained batch norms (``batch``), or group norms (``group``). By default
+            frozen with pretrained weights, else group.
+        backbone_lr_scale: The learning-rate factor of the backbone; by default 0.1 with pretrained
+            weights or frozen norms, else 1.
 
     Raises:
-        WeightsError: The weights of the backbone are not there or do not fit.
+        WeightsError: If the weights of the backbone do not exist or do not fit.
 
     Examples:
         >>> detector = detr(20, AlphaIoULoss("giou", alpha=3.0))
@@ -114,18 +114,18 @@ def detr(
 class DETR(Detector):
     """DETR with torchvision's interface: losses in training, detections in evaluation.
 
-    ``model(images, targets)`` in training gives the losses ``class``, ``l1`` and ``box``, to be
-    summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the image),
-    ``scores`` and ``labels`` of each image, one per query, best first. Images are a batch, or a
-    list of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+    In training, ``model(images, targets)`` returns the losses ``class``, ``l1`` and ``box`` to sum.
+    In evaluation, ``model(images)`` returns ``boxes`` (``xyxy`` in pixels of the image), ``scores``
+    and ``labels`` of each image, one per query, best first. Images are a batch or a list of any
+    sizes, uint8 or floats in [0, 1]; they are not resized.
 
     Args:
-        network: Images to what each query finds.
-        loss: The loss in training.
-        backbone_lr_scale: The factor of the learning rate for the backbone.
+        network: The network, from images to the predictions of each query.
+        loss: The training loss.
+        backbone_lr_scale: The learning-rate factor of the backbone.
     """
 
-    #: The parts that are worth compiling by themselves: the network does not depend on the loss.
+    #: The parts that are compiled separately: the network does not depend on the loss.
     compiled_parts = ("network", "loss")
     cast_later = ("network.model.bbox_predictor.layers.2",)
     loss_names = ("class", "l1", "box")
@@ -140,7 +140,7 @@ class DETR(Detector):
     def forward(
         self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
-        """Losses in training, detections in evaluation."""
+        """Return losses in training, detections in evaluation."""
         if self.training and targets is None:
             raise ValueError("targets must be given in training; call model.eval() to detect")
         batch = batch_images(images, multiple=1)
@@ -155,11 +155,11 @@ class DETR(Detector):
         return losses
 
     def lr_scale(self, name: str) -> float:
-        """The share of the learning rate that a parameter learns with."""
+        """Return the learning-rate factor of a parameter."""
         return self.backbone_lr_scale if ".backbone." in name else 1.0
 
     def set_least_score(self, score: float) -> None:
-        """Detect nothing that has a lower score."""
+        """Set the minimum score of a detection."""
         self.least_score = score
 
 
@@ -169,7 +169,7 @@ def detections(
     scale: Float[Tensor, "batch 4"],
     least_score: float = 0.0,
 ) -> list[Detections]:
-    """The best class of every query, best query first; boxes end where the image does."""
+    """Return the best class of every query, best query first, with boxes clipped to the image."""
     scores, labels = upcast(logits).softmax(-1)[..., :-1].max(-1)
     scores, order = scores.sort(dim=-1, descending=True, stable=True)
     labels = labels.gather(1, order)
@@ -177,22 +177,22 @@ def detections(
     corners = corners.clamp(min=0.0).minimum(scale[:, None])
     corners = corners.gather(1, order[..., None].expand(*order.shape, 4))
     names = ("boxes", "scores", "labels")
-    found = [
-        dict(zip(names, one, strict=True)) for one in zip(corners, scores, labels, strict=True)
+    detections = [
+        dict(zip(names, image, strict=True)) for image in zip(corners, scores, labels, strict=True)
     ]
     if not least_score:
-        return found
+        return detections
     counts = (scores >= least_score).sum(1).tolist()
     return [
-        {name: tensor[:count] for name, tensor in one.items()}
-        for one, count in zip(found, counts, strict=True)
+        {name: tensor[:count] for name, tensor in image.items()}
+        for image, count in zip(detections, counts, strict=True)
     ]
 
 
 def scale_of(sizes: Sequence[tuple[int, int]], device: torch.device) -> Float[Tensor, "batch 4"]:
-    """Width, height, width, height of images, from their heights and widths."""
+    """Return width, height, width, height of images from their heights and widths."""
     if len(set(sizes)) == 1:
-        # Filled on the device: nothing to copy there.
+        # Filled on the device, without a copy from the host.
         height, width = (
             torch.full((len(sizes), 1), float(side), device=device) for side in sizes[0]
         )
@@ -203,7 +203,7 @@ def scale_of(sizes: Sequence[tuple[int, int]], device: torch.device) -> Float[Te
 def pixel_mask(
     sizes: Sequence[tuple[int, int]], batch: Tensor
 ) -> Bool[Tensor, "batch height width"] | None:
-    """Which pixels of a batch are images; None if all are."""
+    """Return which pixels of a batch are not padding, or None if there is no padding."""
     height, width = batch.shape[-2:]
     if all(size == (height, width) for size in sizes):
         return None
@@ -217,16 +217,15 @@ def pixel_mask(
 
 
 class DETRNetwork(nn.Module):
-    """The classes and boxes of every query after every layer of the decoder.
+    """Predict the class and box of every query after every decoder layer.
 
     Args:
-        model: The model with the weights; a state dict of such a model loads into
-            ``network.model``.
+        model: A DETR model of transformers; its state dicts load into ``network.model``.
 
-    A decoder's layer hands its output on as it is, and the norm before the heads is theirs alone,
-    as DETR was published and as its checkpoints expect. transformers does otherwise where
-    ``config.auxiliary_loss`` is set: each layer's output is normalised before the next one, and the
-    last one's twice. Models with that setting are computed that way here too.
+    Decoder layers pass on their output without normalisation, and the final norm is applied only
+    before the heads, as in the published DETR and its checkpoints. With ``config.auxiliary_loss``,
+    transformers normalises the output of each layer before the next one, and that of the last layer
+    twice. Models with that setting are computed in the same way here.
     """
 
     mean: Tensor
@@ -244,11 +243,11 @@ class DETRNetwork(nn.Module):
         Float[Tensor, "layers batch queries classes_and_none"],
         Float[Tensor, "layers batch queries 4"],
     ]:
-        """Logits of each class and, last, of none; boxes ``cxcywh`` as shares of the image.
+        """Return logits (the last is "no object") and boxes ``cxcywh`` relative to the image size.
 
         Args:
-            images: Bytes, or numbers from 0 to 1.
-            mask: The pixels that are images, where some are smaller than the batch.
+            images: uint8, or floats in [0, 1].
+            mask: The pixels that are not padding, if some images are smaller than the batch.
         """
         pixels = (in_unit(images) - self.mean) / self.deviation
         if mask is not None:
@@ -260,16 +259,16 @@ class DETRNetwork(nn.Module):
     def _encode(
         self, pixels: Float[Tensor, "batch 3 height width"], mask: PixelMask | None
     ) -> tuple[States, Float[Tensor, "#batch places channels"], Tensor | None]:
-        """The encoded images, the encoding of their positions, and the attention mask."""
+        """Return the encoded images, their position encoding, and the attention mask."""
         model = self.model.model
         features = model.backbone.model(pixels).feature_maps[-1]
         states = model.input_projection(features).flatten(2).transpose(1, 2)
         grid = features.shape[-2:]
-        there, attended = pixels.new_ones(1, *grid), None
+        inside, attended = pixels.new_ones(1, *grid), None
         if mask is not None:
-            there = interpolate(mask[None].to(pixels), size=grid)[0]
-            attended = (there > 0).flatten(1)[:, None, None]
-        positions = sine_positions(there, states.shape[-1])
+            inside = interpolate(mask[None].to(pixels), size=grid)[0]
+            attended = (inside > 0).flatten(1)[:, None, None]
+        positions = sine_positions(inside, states.shape[-1])
         states = dropout(states, model.encoder.dropout, self.training)
         for layer in model.encoder.layers:
             update, _ = layer.self_attn(states, attended, position_embeddings=positions)
@@ -284,7 +283,7 @@ class DETRNetwork(nn.Module):
         positions: Float[Tensor, "#batch places channels"],
         attended: Tensor | None,
     ) -> list[Float[Tensor, "batch queries channels"]]:
-        """The states of the queries after each layer, as the heads take them."""
+        """Return the states of the queries after each layer, as input to the heads."""
         decoder = self.model.model.decoder
         queries = self.model.model.query_position_embeddings.weight
         queries = queries.expand(len(memory), *queries.shape)
@@ -307,30 +306,30 @@ class DETRNetwork(nn.Module):
         last = layers[-1]
         for layer in layers[:-1]:
             states = layer(states).relu()
-        # bf16 has three digits: whatever the precision of the network, places need more.
+        # bf16 has three digits, too few for positions, so this is always fp32.
         with torch.autocast(states.device.type, enabled=False):
             return linear(upcast(states), upcast(last.weight), upcast(last.bias)).sigmoid()
 
 
 def sine_positions(
-    there: Float[Tensor, "batch rows columns"], channels: int
+    inside: Float[Tensor, "batch rows columns"], channels: int
 ) -> Float[Tensor, "batch places channels"]:
-    """Sines and cosines of row and column as shares of the image, of many wave lengths.
+    """Sine position encoding of rows and columns relative to the image size.
 
     Args:
-        there: 1 where there is an image, 0 beside it.
-        channels: The first half is of the row, the second of the column.
+        inside: 1 inside the image, 0 in the padding.
+        channels: The number of channels; the first half encodes the row, the second the column.
 
     Examples:
         >>> sine_positions(torch.ones(1, 2, 3), 8).shape
         torch.Size([1, 6, 8])
     """
     each = channels // 4
-    wave_lengths = 10_000.0 ** (torch.arange(each, device=there.device, dtype=there.dtype) / each)
+    wave_lengths = 10_000.0 ** (torch.arange(each, device=inside.device, dtype=inside.dtype) / each)
     halves = []
     for axis in (1, 2):
-        steps = there.cumsum(axis)
-        whole = steps.narrow(axis, there.shape[axis] - 1, 1)
+        steps = inside.cumsum(axis)
+        whole = steps.narrow(axis, inside.shape[axis] - 1, 1)
         angles = (2 * math.pi * steps / (whole + 1e-6))[..., None] / wave_lengths
         halves.append(torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2))
     return torch.cat(halves, dim=-1).flatten(1, 2)
@@ -340,15 +339,15 @@ def sine_positions(
 
 
 class PackageMissingError(AlphaIoUError, ImportError):
-    """A package that a detector needs is not there, or too old; the message says which."""
+    """A package that a detector needs is missing or too old; the message names it."""
 
 
 def fresh_model(
     num_classes: int, *, queries: int, dropout: float, encoder_layers: int, decoder_layers: int
 ) -> DetrForObjectDetection:
-    """A model of transformers with a ResNet-50 and the first weights that DETR was published with.
+    """Build a DETR model of transformers with the weight initialisation of the original DETR.
 
-    Those of transformers are smaller: all of a spread of .02.
+    The initialisation of transformers is smaller: a standard deviation of .02 for all weights.
     """
     try:
         from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
@@ -357,7 +356,7 @@ def fresh_model(
         raise PackageMissingError(
             "DETR needs transformers 5.1 or newer, and SciPy: pip install 'alphaiou[detr]'"
         ) from error
-    # Both classes take more than they say.
+    # The signatures of both classes are incomplete.
     config = DetrConfig(  # type: ignore[call-arg]
         backbone_config=ResNetConfig(out_features=["stage4"]),  # type: ignore[call-arg]
         num_labels=num_classes,
@@ -373,11 +372,11 @@ def fresh_model(
 
 @torch.no_grad()
 def set_first_weights(model: DetrForObjectDetection) -> None:
-    """Draw the weights of all but the backbone as DETR was published."""
+    """Initialise all weights except the backbone as in the original DETR."""
     for part in (model.model.encoder, model.model.decoder):
         for name, parameter in part.named_parameters():
             if parameter.ndim > 1:
-                # One matrix makes queries, keys and values there: its bounds are narrower.
+                # The original has one matrix for queries, keys and values: its bounds are narrower.
                 joined = name.split(".")[-2] in ("q_proj", "k_proj", "v_proj")
                 nn.init.xavier_uniform_(parameter, gain=0.5**0.5 if joined else 1.0)
     model.model.query_position_embeddings.reset_parameters()

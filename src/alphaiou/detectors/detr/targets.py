@@ -1,4 +1,4 @@
-"""The boxes of a batch sorted by image, with the same number of places for each."""
+"""The boxes of a batch grouped by image, with the same number of slots per image."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from alphaiou.boxes import convert_boxes
 
 
 class ImageTargets(NamedTuple):
-    """The boxes of each image in its first places.
+    """The boxes of each image in its first slots.
 
     Attributes:
         labels: The class of each, from 0.
         boxes: ``xyxy`` in pixels.
-        shares: The same ``cxcywh`` as shares of the image.
-        valid: Whether the place holds a box; the others hold a point of class 0.
-        total: The number of boxes, those included that found no place.
+        shares: The same boxes, ``cxcywh`` relative to the image size.
+        valid: Whether the slot holds a box; the others hold a point of class 0.
+        total: The number of boxes, including those beyond the slots.
     """
 
     labels: Int[Tensor, "batch places"]
@@ -38,19 +38,19 @@ def targets_by_image(
     Args:
         targets: The boxes, those of an image in any slots.
         scale: Width, height, width, height of each image.
-        most: Places of an image. Its first boxes take them; those beyond have none.
+        most: The number of slots per image; further boxes are dropped.
     """
     batch, slots, device = len(scale), len(targets.image_of_box), targets.image_of_box.device
     places = min(slots, most)
     images = torch.arange(batch, device=device)
-    mine = (targets.image_of_box[:, None] == images) & targets.valid[:, None]
-    ranks = ((mine.cumsum(0) - 1) * mine).sum(1)
-    placed = mine.any(1) & (ranks < places)
-    # Slots without a place all go to one behind the last, which is cut off.
+    in_image = (targets.image_of_box[:, None] == images) & targets.valid[:, None]
+    ranks = ((in_image.cumsum(0) - 1) * in_image).sum(1)
+    placed = in_image.any(1) & (ranks < places)
+    # Dropped boxes are written to an extra slot, which is removed.
     place = (targets.image_of_box * places + ranks).where(placed, batch * places)
     slot_of = torch.zeros(batch * places + 1, dtype=torch.int64, device=device)
     slot_of = slot_of.scatter(0, place, torch.arange(slots, device=device))[:-1]
-    valid = torch.arange(places, device=device) < mine.sum(0)[:, None]
+    valid = torch.arange(places, device=device) < in_image.sum(0)[:, None]
     boxes = targets.boxes.to(scale)[slot_of].view(batch, places, 4).where(valid[..., None], 1.0)
     return ImageTargets(
         labels=targets.labels[slot_of].view(batch, places).where(valid, 0),

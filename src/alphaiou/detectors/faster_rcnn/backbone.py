@@ -1,4 +1,4 @@
-"""The backbone of Faster R-CNN: a ResNet with a feature pyramid, and weights from elsewhere."""
+"""The backbone of Faster R-CNN: a ResNet with a feature pyramid, and its pretrained weights."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm2d,
     "group": partial(nn.GroupNorm, 32),
 }
-#: From the images upwards; what can be frozen.
+#: The stages that can be frozen, from the input upwards.
 STAGES = (("conv1", "bn1"), ("layer1",), ("layer2",), ("layer3",), ("layer4",))
 CHANNELS = 256
-#: What the names of the backbone begin with among the weights of a Faster R-CNN.
+#: The prefix of the backbone in the state dict of a Faster R-CNN.
 BODY = "backbone.body."
 
 
 class WeightsError(AlphaIoUError):
-    """Weights of a backbone do not exist or do not fit."""
+    """The weights of a backbone do not exist or do not fit."""
 
 
 def resnet_fpn(
@@ -46,15 +46,15 @@ def resnet_fpn(
 
     Args:
         name: The ResNet.
-        weights: Those of torchvision for ImageNet, a file of the like or of a Faster R-CNN, or
-            none.
-        norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms, in
-            the pyramid too (``group``). Unless given: frozen ones with weights, else group norms.
-        frozen_stages: How many of the five stages do not learn, from the images upwards; unless
-            given, 2 with weights and frozen norms, else 0.
+        weights: The ImageNet weights of torchvision, a file with the state dict of a ResNet or a
+            Faster R-CNN, or none.
+        norm: Frozen batch norms (``frozen``), trained batch norms (``batch``), or group norms, also
+            in the pyramid (``group``). By default frozen with weights, else group.
+        frozen_stages: The number of frozen stages of five, from the input upwards; by default 2
+            with weights and frozen norms, else 0.
 
     Raises:
-        WeightsError: The weights are not there or do not fit.
+        WeightsError: If the weights do not exist or do not fit.
     """
     check_choice("backbone", name, get_args(ResNet))
     norm = norm or ("group" if weights is None else "frozen")
@@ -82,7 +82,7 @@ def _frozen_stages(asked: int | None, norm: Norm, *, trained: bool) -> int:
         raise ValueError(f"frozen_stages must be from 0 to {len(STAGES)}, got {asked}")
     if asked and norm == "batch":
         raise ValueError(
-            "frozen_stages must be 0 with norm='batch', whose means go on learning; take "
+            "frozen_stages must be 0 with norm='batch', whose statistics are updated; use "
             "norm='frozen'"
         )
     return asked
@@ -90,11 +90,11 @@ def _frozen_stages(asked: int | None, norm: Norm, *, trained: bool) -> int:
 
 def _load(body: nn.Module, name: str, weights: Literal["imagenet"] | Path, norm: Norm) -> None:
     tensors = _download(name) if weights == "imagenet" else _body_of(_read(Path(weights)))
-    own = body.state_dict()
-    # The classifier has no use here, and the number of batches seen by a norm need not be known.
-    needed = [key for key in own if not key.startswith("fc.") and "num_batches" not in key]
-    bad = next((key for key in needed if not _fits(own[key], tensors.get(key))), None)
-    extra = [key for key in tensors if key not in own and "num_batches" not in key]
+    expected = body.state_dict()
+    # The classifier and the batch counters of the norms are not needed.
+    needed = [key for key in expected if not key.startswith("fc.") and "num_batches" not in key]
+    bad = next((key for key in needed if not _fits(expected[key], tensors.get(key))), None)
+    extra = [key for key in tensors if key not in expected and "num_batches" not in key]
     if bad is not None or extra:
         lack = f"{bad} is missing or has another shape" if bad else f"it has no {extra[0]}"
         remedy = "norm='frozen' or 'batch'" if norm == "group" else f"weights of {name}"
@@ -104,12 +104,12 @@ def _load(body: nn.Module, name: str, weights: Literal["imagenet"] | Path, norm:
     body.load_state_dict({key: tensors[key] for key in needed}, strict=False)
 
 
-def _fits(own: Tensor, found: Tensor | None) -> bool:
-    return found is not None and found.shape == own.shape
+def _fits(expected: Tensor, loaded: Tensor | None) -> bool:
+    return loaded is not None and loaded.shape == expected.shape
 
 
 def _body_of(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The backbone among the weights of a Faster R-CNN; other weights as they are."""
+    """Return the backbone of Faster R-CNN weights; other weights are returned unchanged."""
     body = {key.removeprefix(BODY): value for key, value in tensors.items() if key.startswith(BODY)}
     return body or tensors
 

@@ -1,4 +1,4 @@
-"""Boxes of Faster R-CNN: encoded relative to a reference box, decoded, clipped, compared."""
+"""Box operations of Faster R-CNN: encode, decode, clip, IoU."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from torch import Tensor
 
 from alphaiou._shapes import Float
 
-#: By how much deltas are multiplied before they are learned: of places, and of sizes.
+#: The weights of the deltas, of positions and of sizes.
 Weights = tuple[float, float]
 RPN_WEIGHTS: Weights = (1.0, 1.0)
 ROI_WEIGHTS: Weights = (10.0, 5.0)
-#: The logarithm of the most that a box may grow.
+#: The logarithm of the maximum growth of a box.
 MOST_GROWTH = math.log(1000 / 16)
 
 
 def encode(
     boxes: Float[Tensor, "*batch 4"], references: Float[Tensor, "*#batch 4"], weights: Weights
 ) -> Float[Tensor, "*batch 4"]:
-    """The deltas from each reference to its box: shifts in sides, logarithms of growth.
+    """Encode boxes as deltas from references: shifts in units of the sides, logarithms of growth.
 
     Args:
         boxes: ``xyxy``.
         references: ``xyxy``; anchors or proposals.
-        weights: Factors of the moves and of the growth.
+        weights: The factors of the shifts and of the growth.
     """
     centre, sides = _centre_and_sides(boxes)
     own_centre, own_sides = _centre_and_sides(references)
@@ -36,7 +36,7 @@ def encode(
 def decode(
     deltas: Float[Tensor, "*batch 4"], references: Float[Tensor, "*#batch 4"], weights: Weights
 ) -> Float[Tensor, "*batch 4"]:
-    """The boxes ``xyxy`` of deltas; no box grows more than 62.5 times.
+    """Decode deltas to boxes ``xyxy``; growth is limited to 62.5.
 
     Examples:
         >>> anchor = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
@@ -52,19 +52,19 @@ def decode(
 def clip(
     boxes: Float[Tensor, "*batch 4"], frames: Float[Tensor, "*#batch 4"]
 ) -> Float[Tensor, "*batch 4"]:
-    """Boxes cut off at the borders of images, given as width, height, width, height."""
+    """Clip boxes to images, given as width, height, width, height."""
     return boxes.clamp(min=0).minimum(frames)
 
 
 def least_side(boxes: Float[Tensor, "*batch 4"]) -> Float[Tensor, "*batch"]:
-    """The shorter of a box's sides."""
+    """Return the shorter side of each box."""
     return (boxes[..., 2:] - boxes[..., :2]).amin(-1)
 
 
 def iou_matrix(
     boxes: Float[Tensor, "batch n 4"], others: Float[Tensor, "#batch m 4"]
 ) -> Float[Tensor, "batch n m"]:
-    """The IoU of every box of an image with every other, 0 for empty ones."""
+    """Return the pairwise IoU of the boxes of each image, 0 for empty boxes."""
     x1, y1, x2, y2 = boxes[:, :, None].unbind(-1)
     other_x1, other_y1, other_x2, other_y2 = others[:, None].unbind(-1)
     wide = (torch.minimum(x2, other_x2) - torch.maximum(x1, other_x1)).clamp(min=0)

@@ -1,4 +1,4 @@
-"""The box loss of Faster R-CNN: of deltas as they are learned, or of the boxes they lead to."""
+"""The box loss of Faster R-CNN, of deltas or of decoded boxes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from alphaiou.numerics import check_number, upcast
 
 #: Losses of deltas.
 DeltaLoss = Literal["l1", "smooth_l1"]
-#: Where the smooth L1 loss turns from a square into a line, if anywhere.
+#: The point where the smooth L1 loss changes from quadratic to linear.
 TURN: dict[str, float] = {"l1": 0.0, "smooth_l1": 1 / 9}
 #: The default weights of the losses of deltas and of boxes.
 DELTA_WEIGHT, BOX_WEIGHT = 1.0, 10.0
 
 
 class RegressionLoss(nn.Module):
-    """The box loss of references and the boxes they answer for, summed, times its weight.
+    """The weighted sum of the box loss over positive references.
 
     Args:
-        box_loss: ``l1`` or ``smooth_l1`` (which turns at 1/9) of the deltas; or an
-            ``AlphaIoULoss``, or a function from predicted and target boxes ``xyxy`` to one value
-            per pair, of the boxes that the deltas lead to.
-        weight: Its weight; by default 1 for losses of deltas and 10 for losses of boxes.
+        box_loss: ``l1`` or ``smooth_l1`` (with beta 1/9) of the deltas; or, for decoded boxes, an
+            ``AlphaIoULoss`` or a function from predicted and target boxes ``xyxy`` to one value
+            per pair.
+        weight: The weight; by default 1 for losses of deltas and 10 for losses of boxes.
         coder: The factors of the deltas.
     """
 
@@ -54,10 +54,10 @@ class RegressionLoss(nn.Module):
         boxes: Float[Tensor, "*slots 4"],
         positive: Bool[Tensor, "*slots"],
     ) -> Float[Tensor, ""]:
-        """The loss of the positives; the content of other slots does not matter."""
+        """Return the loss of the positives, independent of the content of other slots."""
         valid = positive.reshape(-1)
         unit = torch.arange(4, device=valid.device) // 2
-        # A slot without a pair becomes one like any other: 0, 0, 1, 1, found.
+        # Slots without a pair become a perfect match of the box 0, 0, 1, 1.
         references, boxes = (
             part.reshape(-1, 4).where(valid[:, None], unit.to(part.dtype))
             for part in (references, boxes)

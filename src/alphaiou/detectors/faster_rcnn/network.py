@@ -37,30 +37,30 @@ from alphaiou.detectors.faster_rcnn.rpn import Proposals, RegionProposals, RPNLo
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, pad_targets
 from alphaiou.losses.pair_loss import BoxLoss
 
-#: Detections with a shorter side are none.
+#: The minimum side of a detection in pixels.
 LEAST_SIDE = 1e-2
 
 
 class FasterRCNN(Detector):
     """Faster R-CNN with torchvision's interface: losses in training, detections in evaluation.
 
-    ``model(images, targets)`` in training gives the losses ``objectness``, ``rpn_box``, ``class``
-    and ``box``, to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels
-    of the image), ``scores`` and ``labels`` of each image, best first. Images are a batch, or a
-    list of any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+    In training, ``model(images, targets)`` returns the losses ``objectness``, ``rpn_box``,
+    ``class`` and ``box`` to sum. In evaluation, ``model(images)`` returns ``boxes`` (``xyxy`` in
+    pixels of the image), ``scores`` and ``labels`` of each image, best first. Images are a batch or
+    a list of any sizes, uint8 or floats in [0, 1]; they are not resized.
 
-    The weights have the names of torchvision's ``fasterrcnn_resnet50_fpn``. ``faster_rcnn`` builds
-    one.
+    Parameter names are those of torchvision's ``fasterrcnn_resnet50_fpn``. Use ``faster_rcnn`` to
+    build the detector.
 
     Args:
-        backbone: From images to the features of five levels.
-        rpn: The first stage.
-        roi_heads: The second stage.
+        backbone: The backbone, from images to the features of five levels.
+        rpn: The region proposal network (first stage).
+        roi_heads: The box head (second stage).
         rpn_loss: The loss of the first stage.
-        roi_sampler: What the second stage looks at in training.
+        roi_sampler: The sampler of training regions for the second stage.
         roi_loss: The loss of the second stage.
-        max_boxes: The most boxes of an image that count in training at fixed shapes.
-        postprocess: Thresholds of score and NMS, and the number of detections.
+        max_boxes: The maximum number of boxes per image in training with static shapes.
+        postprocess: Score threshold, NMS, and the number of detections.
     """
 
     mean: Tensor
@@ -92,7 +92,7 @@ class FasterRCNN(Detector):
     def forward(
         self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
-        """Losses in training, detections in evaluation."""
+        """Return losses in training, detections in evaluation."""
         batch = (in_unit(batch_images(images, multiple=32)) - self.mean) / self.deviation
         features = list(self.backbone(batch).values())
         anchors = self.rpn.anchors(features, (batch.shape[-2], batch.shape[-1]))
@@ -106,7 +106,7 @@ class FasterRCNN(Detector):
             raise ValueError("targets must be given in training; call model.eval() to detect")
         truth = self._truth(targets, len(batch))
         candidates = proposals.valid.shape[1] + truth.valid.shape[1]
-        # Not in the compiled parts: Triton 3.6 fails where random numbers meet a reduction.
+        # Not in the compiled parts: Triton 3.6 fails to fuse random numbers with a reduction.
         first, second = (
             torch.rand(len(batch), count, device=batch.device)
             for count in (len(anchors), candidates)
@@ -121,12 +121,12 @@ class FasterRCNN(Detector):
     def predict(
         self, levels: Sequence[Tensor], proposals: Proposals, frames: Float[Tensor, "batch 4"]
     ) -> tuple[Float[Tensor, "batch n classes 4"], Float[Tensor, "batch n classes"]]:
-        """The box of every proposal for each class, ``xyxy`` in pixels, and its score."""
+        """Return the box of every proposal for each class, ``xyxy`` in pixels, and its score."""
         logits, deltas = self.roi_heads(levels, proposals.boxes)
         boxes = decode(deltas[:, :, 1:], proposals.boxes[:, :, None], ROI_WEIGHTS)
         boxes = clip(boxes, frames[:, None, None])
-        there = proposals.valid[:, :, None] & (least_side(boxes) >= LEAST_SIDE)
-        return boxes, logits.softmax(dim=-1)[:, :, 1:].where(there, 0.0)
+        valid = proposals.valid[:, :, None] & (least_side(boxes) >= LEAST_SIDE)
+        return boxes, logits.softmax(dim=-1)[:, :, 1:].where(valid, 0.0)
 
     def _truth(self, targets: Sequence[Target] | Targets, images: int) -> Truth:
         if isinstance(targets, Targets):
@@ -159,33 +159,31 @@ def faster_rcnn(
 
     Args:
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
-        box_loss: Of the second stage: an ``AlphaIoULoss`` or a function from predicted and target
-            boxes ``xyxy`` to one value per pair, of decoded boxes; or ``l1`` or ``smooth_l1`` of
-            the deltas.
-        box_weight: How much it counts, as the sum over positives divided by the number of sampled
-            regions; 10 for losses of boxes and 1 for losses of deltas unless given.
-        rpn_box_loss: Of the first stage, likewise.
-        rpn_box_weight: How much that counts, likewise.
+        box_loss: The box loss of the second stage: an ``AlphaIoULoss`` or a function from predicted
+            and target boxes ``xyxy`` to one value per pair, for decoded boxes; or ``l1`` or
+            ``smooth_l1`` of the deltas.
+        box_weight: The weight of the box loss, which is summed over positives and divided by the
+            number of sampled regions; by default 10 for losses of boxes and 1 for losses of deltas.
+        rpn_box_loss: The box loss of the first stage, likewise.
+        rpn_box_weight: The weight of the box loss of the first stage, likewise.
         backbone: The ResNet.
         backbone_weights: ``imagenet`` for torchvision's (downloaded), a ``.pth`` or
-            ``.safetensors`` file of the like or of a Faster R-CNN, or none: then nothing is frozen.
-        norm: Batch norms that do not learn (``frozen``), that do (``batch``), or group norms
-            (``group``); frozen ones with weights and group norms without unless given.
-        frozen_stages: How many of the backbone's five stages do not learn; unless given, 2 with
-            weights and frozen norms, else 0.
-        image_size: The side that images have: anchors have 32 to 512 pixels for 800, and sizes go
-            with it.
-        pre_nms: The most boxes of a level that go into the NMS of proposals.
-        post_nms: The most proposals of an image.
-        rpn_samples: Anchors of an image that train, half of them positives if there are as many.
-        roi_samples: Regions of an image that train, a quarter of them positives if there are.
-        head_width: Of the two hidden layers of the second stage.
-        max_boxes: The most boxes of an image that count in training at fixed shapes.
-        postprocess: Thresholds of score and NMS, and the number of detections; .05, .5 and 100
-            unless given.
+            ``.safetensors`` file of a ResNet or a Faster R-CNN, or none, which freezes nothing.
+        norm: Frozen batch norms (``frozen``), trained batch norms (``batch``), or group norms
+            (``group``); by default frozen with weights, else group.
+        frozen_stages: The number of frozen stages of five; by default 2 with weights and frozen
+            norms, else 0.
+        image_size: The image size; anchors have 32 to 512 pixels at 800 and scale with it.
+        pre_nms: The maximum number of boxes per level before NMS of proposals.
+        post_nms: The maximum number of proposals per image.
+        rpn_samples: The number of anchors sampled per image, at most half of them positives.
+        roi_samples: The number of regions sampled per image, at most a quarter of them positives.
+        head_width: The width of the two hidden layers of the second stage.
+        max_boxes: The maximum number of boxes per image in training with static shapes.
+        postprocess: Score threshold, NMS, and the number of detections; by default .05, .5 and 100.
 
     Raises:
-        WeightsError: The weights are not there or do not fit.
+        WeightsError: If the weights do not exist or do not fit.
 
     Examples:
         >>> from alphaiou import AlphaIoULoss
@@ -215,9 +213,9 @@ def faster_rcnn(
 
 
 def _frames(images: Images, like: Tensor) -> Float[Tensor, "batch 4"]:
-    """Width, height, width, height of each image."""
+    """Return width, height, width, height of each image."""
     if isinstance(images, Tensor):
-        # Not from a list: that would wait for the device.
+        # Not from a list, which would synchronise with the device.
         height, width = images.shape[-2:]
         sides = like.new_full((len(images), 2), width), like.new_full((len(images), 2), height)
         return torch.stack(sides, dim=-1).flatten(1)

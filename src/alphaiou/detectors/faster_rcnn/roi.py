@@ -17,23 +17,23 @@ from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, rows_of
 from alphaiou.detectors.ops.pooling import POOLED, pool_cells
 from alphaiou.numerics import upcast
 
-#: Pixels of a cell of the four levels that regions are pooled from.
+#: The strides of the four levels that regions are pooled from.
 STRIDES = (4, 8, 16, 32)
-#: A box of this side is pooled from the third level; of half of it, from the second.
+#: Boxes of this side are pooled from the third level, boxes of half of it from the second.
 USUAL_SIDE = 224
-#: Cells beside a level that samples of a box at the border may reach.
+#: The padding of a level in cells that samples of border boxes may reach.
 MARGIN = 2
 
 Features = Float[Tensor, "batch channels _rows _columns"]
 
 
 class Regions(NamedTuple):
-    """The boxes that the second stage looks at in training.
+    """The training regions of the second stage.
 
     Attributes:
-        boxes: ``xyxy`` in pixels, 0 in slots without one.
-        labels: 0 for the background, else the class and one.
-        targets: The box to find, where there is one.
+        boxes: ``xyxy`` in pixels, 0 in empty slots.
+        labels: 0 for the background, else the class plus one.
+        targets: The target box of positives.
         valid: Whether the slot holds a box.
     """
 
@@ -44,10 +44,10 @@ class Regions(NamedTuple):
 
 
 class RegionSampler(nn.Module):
-    """Proposals and the boxes to find themselves, of which some are drawn at random to train.
+    """Sample training regions from the proposals and the ground truth.
 
     Args:
-        assignment: Which of them answer for which boxes, and how many train.
+        assignment: The rules of matching and sampling.
     """
 
     def __init__(self, assignment: Assignment) -> None:
@@ -58,12 +58,12 @@ class RegionSampler(nn.Module):
     def forward(
         self, proposals: Proposals, truth: Truth, chance: Float[Tensor, "batch candidates"]
     ) -> Regions:
-        """Draw."""
+        """Sample the regions."""
         known = truth.boxes.to(proposals.boxes.dtype)
         boxes = torch.cat([proposals.boxes, known], dim=1)
-        there = torch.cat([proposals.valid, truth.valid], dim=1)
+        valid = torch.cat([proposals.valid, truth.valid], dim=1)
         matches = self.assignment.match(boxes, truth._replace(boxes=known))
-        sample = self.assignment.sample(matches.positive & there, matches.negative & there, chance)
+        sample = self.assignment.sample(matches.positive & valid, matches.negative & valid, chance)
         target = matches.target.gather(1, sample.rows)
         labels = truth.labels.gather(1, target) + 1
         return Regions(
@@ -75,12 +75,12 @@ class RegionSampler(nn.Module):
 
 
 class RegionHeads(nn.Module):
-    """Classes and boxes of regions.
+    """The box head: classes and boxes of regions.
 
     Args:
-        channels: Of the features.
-        width: Of the two hidden layers.
-        num_classes: Without the background.
+        channels: The number of feature channels.
+        width: The width of the two hidden layers.
+        num_classes: The number of classes without the background.
     """
 
     def __init__(self, channels: int, *, width: int, num_classes: int) -> None:
@@ -91,7 +91,7 @@ class RegionHeads(nn.Module):
     def forward(
         self, features: Sequence[Features], boxes: Float[Tensor, "batch regions 4"]
     ) -> tuple[Float[Tensor, "batch regions classes"], Float[Tensor, "batch regions classes 4"]]:
-        """Logits of the background and the classes, and deltas of the box for each of them."""
+        """Return logits of the background and the classes, and box deltas for each of them."""
         pooled = pool_regions(features, boxes)
         logits, deltas = self.box_predictor(self.box_head(pooled))
         shape = (*boxes.shape[:2], logits.shape[1])
@@ -102,7 +102,7 @@ class RegionLoss(nn.Module):
     """The loss of the second stage.
 
     Args:
-        box_loss: Of the boxes.
+        box_loss: The box loss.
     """
 
     def __init__(self, box_loss: RegressionLoss) -> None:
@@ -115,27 +115,26 @@ class RegionLoss(nn.Module):
         deltas: Float[Tensor, "batch regions classes 4"],
         regions: Regions,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Classes and boxes, both over the number of regions that train, positive or not."""
+        """Return the class and box losses, both divided by the number of sampled regions."""
         count = regions.valid.sum().clamp(min=1)
         labels = regions.labels
         each = cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-        own = deltas.gather(2, labels[:, :, None, None].expand(-1, -1, 1, 4))[:, :, 0]
-        boxes = self.box_loss(own, regions.boxes, regions.targets, labels > 0)
+        own_deltas = deltas.gather(2, labels[:, :, None, None].expand(-1, -1, 1, 4))[:, :, 0]
+        boxes = self.box_loss(own_deltas, regions.boxes, regions.targets, labels > 0)
         return each.where(regions.valid.flatten(), 0.0).sum() / count, boxes / count
 
 
 def pool_regions(
     features: Sequence[Features], boxes: Float[Tensor, "batch regions 4"]
 ) -> Float[Tensor, "pooled channels size size"]:
-    """Features of regions, each from the level that fits its size, by RoIAlign.
+    """Pool region features by RoIAlign, each from the level that fits its size.
 
-    All levels lie in one picture below each other, so that one call at a fixed shape serves them
-    all: to pool each region from every level and choose would cost four times as much, to group
-    the regions by level a host sync. Samples past the border of an image take the values at the
-    border.
+    All levels are stacked vertically in one tensor, so that one call with a static shape pools from
+    all of them. Pooling each region from every level would cost four times as much, and grouping
+    regions by level needs a host sync. Samples outside an image use the values at the border.
 
     Args:
-        features: Of the levels of ``STRIDES``.
+        features: The features of the levels of ``STRIDES``.
         boxes: ``xyxy`` in pixels.
     """
     rows, columns = features[0].shape[-2:]
@@ -156,19 +155,19 @@ def pool_regions(
 def _level(
     x: Float[Tensor, "batch regions 2"], y: Float[Tensor, "batch regions 2"]
 ) -> Int[Tensor, "batch regions"]:
-    """The level that fits each box: one up for each doubling of its side."""
+    """Return the level of each box, one higher per doubling of its side."""
     area = (x[..., 1] - x[..., 0]) * (y[..., 1] - y[..., 0])
     octaves = (area.sqrt() / USUAL_SIDE).log2()
     return (octaves + 2 + 1e-6).floor().clamp(0, len(STRIDES) - 1).long()
 
 
 def _of_level(level: Int[Tensor, "batch regions"], values: Sequence[int]) -> Tensor:
-    """The value of each region's level."""
+    """Return the value of the level of each region."""
     return torch.stack([value * (level == number) for number, value in enumerate(values)]).sum(0)
 
 
 def _extend(feature: Features, columns: int) -> Tensor:
-    """Its last column to the right up to a width, and its last row below, once more and again."""
+    """Pad a level by repeating its last column up to a width and its last row."""
     right = feature[..., -1:].expand(-1, -1, -1, columns - feature.shape[-1])
     wide = torch.cat([feature, right], dim=3)
     return torch.cat([wide, wide[:, :, -1:].expand(-1, -1, MARGIN, -1)], dim=2)

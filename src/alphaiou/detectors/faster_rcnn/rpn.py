@@ -19,20 +19,20 @@ from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, rows_of
 from alphaiou.detectors.ops.nms import keep_best
 from alphaiou.numerics import upcast
 
-#: Sides of the anchors of each level, for images of 800 pixels; heights over widths.
+#: The anchor sizes of each level for images of 800 pixels, and the aspect ratios (height/width).
 ANCHOR_SIZES = (32, 64, 128, 256, 512)
 ANCHOR_RATIOS = (0.5, 1.0, 2.0)
 SIZED_FOR = 800
-#: Proposals with a shorter side are none.
+#: The minimum side of a proposal in pixels.
 LEAST_SIDE = 1e-3
 
 
 class Anchored(NamedTuple):
-    """What is predicted for each anchor.
+    """The predictions of each anchor.
 
     Attributes:
-        logits: Whether there is an object.
-        deltas: From the anchor to its box.
+        logits: The objectness logits.
+        deltas: The deltas from the anchor to its box.
     """
 
     logits: Float[Tensor, "batch anchors"]
@@ -40,11 +40,11 @@ class Anchored(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """Boxes that may hold an object, best first; 0 in slots that hold none.
+    """Proposals, best first; 0 in empty slots.
 
     Attributes:
         boxes: ``xyxy`` in pixels.
-        valid: Whether the slot holds one.
+        valid: Whether the slot holds a proposal.
     """
 
     boxes: Float[Tensor, "batch proposals 4"]
@@ -52,14 +52,14 @@ class Proposals(NamedTuple):
 
 
 class RegionProposals(nn.Module):
-    """Which boxes may hold an object.
+    """The region proposal network.
 
     Args:
-        channels: Of the features.
-        image_size: The side that images have; sizes of anchors go with it.
-        pre_nms: The most boxes of a level that go into NMS.
-        post_nms: The most proposals of an image.
-        nms_iou: Of two boxes of one level with a larger IoU, the worse goes.
+        channels: The number of feature channels.
+        image_size: The image size, with which anchor sizes scale.
+        pre_nms: The maximum number of boxes per level before NMS.
+        post_nms: The maximum number of proposals per image.
+        nms_iou: The IoU above which NMS removes the worse of two boxes of a level.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RegionProposals(nn.Module):
     def anchors(
         self, features: Sequence[Tensor], image_size: tuple[int, int]
     ) -> Float[Tensor, "anchors 4"]:
-        """The anchors of images of one height and width; those of a training are kept."""
+        """Return the anchors of images of one size; those of the training size are cached."""
         like = features[0]
         dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
         key = (image_size, like.device, dtype)
@@ -86,7 +86,8 @@ class RegionProposals(nn.Module):
         strides = [[image_size[axis] // grid[axis] for axis in (0, 1)] for grid in grids]
         self.anchor_generator.set_cell_anchors(dtype, like.device)
         anchors = torch.cat(self.anchor_generator.grid_anchors(grids, strides))
-        # A recorded training step reads them where they are: other images must not replace them.
+        # A captured training step reads them at a fixed address, so other sizes must not replace
+        # them.
         if self.training:
             self._anchors = key, anchors
         return anchors
@@ -97,11 +98,11 @@ class RegionProposals(nn.Module):
         anchors: Float[Tensor, "anchors 4"],
         frames: Float[Tensor, "batch 4"],
     ) -> tuple[Anchored, Proposals]:
-        """The predictions of all anchors, and the proposals of each image.
+        """Return the predictions of all anchors and the proposals of each image.
 
         Args:
-            features: Of each level.
-            anchors: Of all levels, one after the other.
+            features: The features of each level.
+            anchors: The anchors of all levels, concatenated.
             frames: Width, height, width, height of each image.
         """
         logits, deltas = (
@@ -125,15 +126,15 @@ class RegionProposals(nn.Module):
             scores.append(pad(best, (0, spare), value=-math.inf))
             rows.append(pad(row + start, (0, spare)))
             start += level.shape[1]
-        # Each level of each image is a problem of its own, of one size.
+        # Each level of each image is a separate NMS problem of the same size.
         score, row = torch.stack(scores, dim=1), torch.cat(rows, dim=1)
-        found = decode(rows_of(every.deltas, row), rows_of(anchors[None], row), RPN_WEIGHTS)
-        boxes = clip(found, frames[:, None])
-        there = (least_side(boxes).view_as(score) >= LEAST_SIDE) & (score > -math.inf)
+        decoded = decode(rows_of(every.deltas, row), rows_of(anchors[None], row), RPN_WEIGHTS)
+        boxes = clip(decoded, frames[:, None])
+        valid = (least_side(boxes).view_as(score) >= LEAST_SIDE) & (score > -math.inf)
         kept = keep_best(
             boxes.view(-1, most, 4),
             torch.zeros_like(row).view(-1, most),
-            there.view(-1, most),
+            valid.view(-1, most),
             self.nms_iou,
         )
         score = score.flatten(1).where(kept.view_as(row), -math.inf)
@@ -143,11 +144,11 @@ class RegionProposals(nn.Module):
 
 
 class RPNLoss(nn.Module):
-    """The loss of the first stage, over anchors drawn at random.
+    """The loss of the first stage, over randomly sampled anchors.
 
     Args:
-        assignment: Which anchors answer for which boxes, and how many train.
-        box_loss: Of the boxes.
+        assignment: The rules of matching and sampling.
+        box_loss: The box loss.
     """
 
     def __init__(self, assignment: Assignment, box_loss: RegressionLoss) -> None:
@@ -161,7 +162,7 @@ class RPNLoss(nn.Module):
         truth: Truth,
         chance: Float[Tensor, "batch anchors"],
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Objectness and boxes, both over the number of anchors that train."""
+        """Return the objectness and box losses, both divided by the number of sampled anchors."""
         matches = self.assignment.match(anchors[None], truth)
         sample = self.assignment.sample(matches.positive, matches.negative, chance)
         count = sample.valid.sum().clamp(min=1)

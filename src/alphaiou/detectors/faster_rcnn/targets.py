@@ -1,4 +1,4 @@
-"""Which references learn which boxes, and which are sampled; static shapes, no host sync."""
+"""Matching of references to boxes and sampling, with static shapes and no host sync."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from alphaiou._shapes import Bool, Float, Int
 from alphaiou.batch import Targets
 from alphaiou.detectors.faster_rcnn.boxes import iou_matrix, least_side
 
-#: IoUs of this share of the best are as good: a compiled kernel may round them differently.
+#: IoUs within this factor of the best count as ties: compiled kernels round differently.
 TIE = 1.0 - 1e-6
 
 
@@ -34,9 +34,9 @@ class Matches(NamedTuple):
     """The target of each reference.
 
     Attributes:
-        target: The slot of the box that overlaps it most.
-        positive: Whether it answers for that box.
-        negative: Whether it shows no box; some references are neither.
+        target: The slot of the box with the highest IoU.
+        positive: Whether the reference is a positive for that box.
+        negative: Whether the reference is background; some references are neither.
     """
 
     target: Int[Tensor, "batch references"]
@@ -45,12 +45,12 @@ class Matches(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """References chosen to train, in a fixed number of slots.
+    """The sampled references, in a fixed number of slots.
 
     Attributes:
-        rows: Which ones.
-        positive: Whether it is a positive.
-        valid: Whether the slot holds one at all.
+        rows: The rows of the references.
+        positive: Whether the reference is a positive.
+        valid: Whether the slot holds a reference.
     """
 
     rows: Int[Tensor, "batch slots"]
@@ -63,11 +63,11 @@ class Assignment:
     """Rules of matching and sampling.
 
     Attributes:
-        positive_iou: References with a box of at least this IoU are positives.
-        negative_iou: References whose best IoU is under this are negatives.
-        low_quality: Whether the best references of each box are positives whatever their IoU.
-        samples: How many references of an image train.
-        positive_share: The most of them that are positives.
+        positive_iou: The minimum IoU of positives.
+        negative_iou: References whose best IoU is below this are negatives.
+        low_quality: Whether the best references of each box are positives at any IoU.
+        samples: The number of references to sample per image.
+        positive_share: The maximum share of positives among them.
     """
 
     positive_iou: float
@@ -84,7 +84,7 @@ class Assignment:
         best, target = overlaps.max(dim=1)
         positive = best >= self.positive_iou
         if self.low_quality:
-            # A box that overlaps no reference at all has no best one.
+            # A box that overlaps no reference has no best reference.
             most = overlaps.amax(dim=2, keepdim=True)
             positive = positive | ((overlaps >= TIE * most) & (most > 0)).any(dim=1)
         return Matches(target, positive, ~positive & (best < self.negative_iou))
@@ -96,24 +96,24 @@ class Assignment:
         negative: Bool[Tensor, "batch references"],
         chance: Float[Tensor, "batch references"],
     ) -> Sample:
-        """Choose by chance, from 0 to 1: positives up to their share, then negatives."""
+        """Sample by random numbers in [0, 1): positives up to their share, then negatives."""
         count = positive.shape[1]
         some = min(int(self.samples * self.positive_share), count)
         drawn, rows = chance.where(positive, -1.0).topk(some, dim=1)
         keys = chance.where(negative, -1.0)
-        # The chosen positives come before any negative.
+        # The sampled positives come before all negatives.
         keys = keys.scatter(1, rows, (drawn + 2.0).where(drawn >= 0, keys.gather(1, rows)))
         keys, rows = keys.topk(min(self.samples, count), dim=1)
         return Sample(rows, keys >= 2.0, keys >= 0.0)
 
 
 def pad_targets(targets: Targets, images: int, most: int) -> Truth:
-    """The boxes of each image in slots of its own; those without an area are left out.
+    """Group the boxes by image; boxes without an area are dropped.
 
     Args:
         targets: The boxes of all images.
         images: The number of images.
-        most: Slots of an image; its further boxes are left out.
+        most: The number of slots per image; further boxes are dropped.
 
     Examples:
         >>> images, labels = torch.tensor([0, 1, 1]), torch.tensor([5, 6, 7])
@@ -124,10 +124,10 @@ def pad_targets(targets: Targets, images: int, most: int) -> Truth:
                 [6, 7]])
     """
     number = torch.arange(images, device=targets.image_of_box.device)[:, None]
-    own = (targets.image_of_box == number) & (targets.valid & (least_side(targets.boxes) > 0))
-    rank = own.cumsum(dim=1) - 1
-    # What has no place goes to one slot more, which is cut off.
-    place = (number * most + rank).where(own & (rank < most), images * most).amin(dim=0)
+    in_image = (targets.image_of_box == number) & (targets.valid & (least_side(targets.boxes) > 0))
+    rank = in_image.cumsum(dim=1) - 1
+    # Dropped boxes are written to an extra slot, which is removed.
+    place = (number * most + rank).where(in_image & (rank < most), images * most).amin(dim=0)
     boxes = targets.boxes.new_zeros(images * most + 1, 4)
     labels = targets.labels.new_zeros(images * most + 1)
     there = torch.zeros_like(labels, dtype=torch.bool)
@@ -141,6 +141,6 @@ def pad_targets(targets: Targets, images: int, most: int) -> Truth:
 def rows_of(
     table: Float[Tensor, "#batch n width"], rows: Int[Tensor, "batch slots"]
 ) -> Float[Tensor, "batch slots width"]:
-    """Rows of each image's own table."""
+    """Gather rows from the table of each image."""
     table = table.expand(len(rows), -1, -1)
     return table.gather(1, rows[:, :, None].expand(-1, -1, table.shape[2]))

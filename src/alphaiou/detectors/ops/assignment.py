@@ -1,7 +1,7 @@
-"""Linear assignment of many small problems at once, in shapes that do not depend on the data.
+"""Batched linear assignment with static shapes.
 
-On CUDA all problems are solved side by side where their costs lie, without the host: this can be
-recorded in a CUDA graph. Elsewhere SciPy solves one after the other. Both are exact.
+On CUDA, a kernel solves all problems in parallel without host synchronisation, so it can be
+captured in a CUDA graph. Elsewhere SciPy solves them one by one. Both are exact.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from alphaiou._shapes import Float, Int
 from alphaiou.detectors.ops.kernels import HAS_TRITON
 from alphaiou.numerics import upcast
 
-#: The kernel holds a number for each column in registers.
+#: The kernel holds one value per column in registers.
 MOST_IN_KERNEL = 4096
 
 
 def assign(
     cost: Float[Tensor, "problems rows columns"], counts: Int[Tensor, " problems"]
 ) -> Int[Tensor, "problems rows"]:
-    """A column of its own for each row, such that the costs of the pairs have the least sum.
+    """Assign a distinct column to each row, minimising the sum of costs.
 
     Args:
-        cost: What each pair costs; there are at most as many rows as columns. Costs that are no
-            finite numbers count as the largest one: such pairs are the last resort.
-        counts: How many rows of each problem, its first ones, take part.
+        cost: The cost matrices, with at most as many rows as columns. Non-finite costs are
+            replaced by the largest cost, so that such pairs are a last resort.
+        counts: The number of rows of each problem that take part, from the first.
 
     Returns:
         The column of each row; 0 for rows that do not take part.
@@ -65,7 +65,7 @@ _assign.register_fake(
 def by_scipy(
     cost: Float[Tensor, "problems rows columns"], counts: Int[Tensor, " problems"]
 ) -> Int[Tensor, "problems rows"]:
-    """The same by SciPy, in one transfer where the costs are not on the CPU."""
+    """Solve the problems with SciPy, after one transfer if the costs are not on the CPU."""
     from scipy.optimize import linear_sum_assignment
 
     found = torch.zeros(cost.shape[:2], dtype=torch.int64)

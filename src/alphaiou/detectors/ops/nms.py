@@ -1,9 +1,9 @@
-"""Non-maximum suppression of many images at once, in shapes that do not depend on the data.
+"""Batched non-maximum suppression with static shapes.
 
-torchvision's operator gives the indices that are kept, so the host has to wait for their number,
-and on CUDA it goes through the candidates of all images one after the other. Here every image is a
-problem of its own, its answer a mask, and on CUDA all are solved at once: this can be recorded in a
-CUDA graph. What is kept is the same.
+torchvision's operator returns the kept indices, so the host has to wait for their number, and on
+CUDA it processes the candidates of all images sequentially. Here every image is a separate problem
+and the result is a mask. On CUDA all problems are solved in parallel, so it can be captured in a
+CUDA graph. The kept boxes are the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def keep_best(
     valid: Bool[Tensor, "problems candidates"],
     threshold: float,
 ) -> Bool[Tensor, "problems candidates"]:
-    """Which candidates NMS keeps: those that overlap no better one that is kept.
+    """Return which candidates NMS keeps.
 
     Args:
         boxes: ``xyxy``, the best candidate of each problem first.
-        groups: Boxes of different groups, such as classes, do not see each other.
-        valid: Candidates that are there; the others are not kept and remove nothing.
-        threshold: The IoU above which the worse of two boxes is removed.
+        groups: Boxes of different groups, such as classes, do not suppress each other.
+        valid: Which slots hold a candidate; the others are not kept and suppress nothing.
+        threshold: The IoU above which the lower-ranked of two boxes is removed.
 
     Examples:
         >>> boxes = torch.tensor([[[0.0, 0, 9, 9], [0.0, 0, 9, 8], [5.0, 5, 9, 9]]])
@@ -64,11 +64,11 @@ def by_torchvision(
     valid: Bool[Tensor, "problems candidates"],
     threshold: float,
 ) -> Bool[Tensor, "problems candidates"]:
-    """The same by torchvision's operator, one problem after the other."""
+    """Solve the problems one by one with torchvision's operator."""
     from torchvision.ops import nms
 
     kept = torch.zeros_like(valid)
-    # Ranks are scores: the first is the best. fp64, as moving groups apart costs digits.
+    # Ranks serve as scores. fp64, because offsetting groups costs precision.
     falling = -torch.arange(boxes.shape[1], dtype=torch.float64, device=boxes.device)
     for problem, there in enumerate(valid):
         rows = there.nonzero().flatten()

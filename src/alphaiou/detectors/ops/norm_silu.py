@@ -1,7 +1,7 @@
 """Batch norm and SiLU in training, for CUDA: two kernels forward, two backward.
 
-What is kept for the gradient is the input alone. Numbers are added and normalised in fp32, whatever
-the precision of the features, and rounded once.
+Only the input is saved for the backward pass. Sums and normalisation are computed in fp32 for any
+precision of the features, and rounded once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from alphaiou._shapes import Float
 from alphaiou.detectors.ops.kernels import HAS_TRITON, side_by_side
 
-#: In Triton's interpreter kernels take tensors of the CPU.
+#: Triton's interpreter runs kernels on CPU tensors.
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -23,12 +23,12 @@ Features = Float[Tensor, "batch channels height width"]
 
 
 def norm_silu(x: Features, norm: nn.Module, plus: Features | None = None) -> Features:
-    """``silu(norm(x))``, and ``plus`` added.
+    """Return ``silu(norm(x))``, plus ``plus`` if given.
 
     Args:
-        x: Features; they are written over if the norm hands them on as they are.
-        norm: In training its running statistics move, as they do if it is called.
-        plus: What is added.
+        x: Features; overwritten if the norm returns them unchanged.
+        norm: The batch norm; in training its running statistics are updated.
+        plus: Features to add.
 
     Examples:
         >>> x = torch.tensor([-1.0, 1.0]).view(2, 1, 1, 1)
@@ -42,7 +42,7 @@ def norm_silu(x: Features, norm: nn.Module, plus: Features | None = None) -> Fea
 
 
 def _has_kernel(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> bool:
-    # Trainings in several processes give a norm a forward pass of its own, over all their batches.
+    # Training in several processes replaces the forward pass of norms by a synchronised one.
     usual = type(norm) is nn.BatchNorm2d and "forward" not in vars(norm)
     tracked = norm.training and norm.running_mean is not None and norm.momentum is not None
     return (
@@ -52,7 +52,7 @@ def _has_kernel(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> bool:
         and x.dtype in _DTYPES
         and norm.weight is not None
         and norm.weight.dtype == torch.float32
-        and x.numel() > x.shape[1]  # torch refuses one value a channel
+        and x.numel() > x.shape[1]  # torch rejects one value per channel
         and (plus is None or (plus.dtype == x.dtype and plus.shape == x.shape))
     )
 
@@ -65,13 +65,13 @@ def _by_kernel(x: Tensor, norm: nn.BatchNorm2d, plus: Tensor | None) -> Tensor:
 
 
 def _track(norm: nn.BatchNorm2d, moments: Tensor, values: int) -> None:
-    """Move the running statistics; batches are not counted, which matters without momentum only."""
+    """Update the running statistics, but not the batch count, which matters without momentum."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.momentum is not None
     mean, variance = moments.unbind()
     unbiased = variance * (values / (values - 1))
-    # Together, since the compiler makes one kernel of it.
+    # Together, so that the compiler fuses it into one kernel.
     running = [norm.running_mean, norm.running_var]
     torch._foreach_lerp_(running, [mean, unbiased], norm.momentum)
 

@@ -1,8 +1,8 @@
-"""RoIAlign for CUDA: torchvision's, over features whose channels lie side by side.
+"""RoIAlign for CUDA on channels-last features, equivalent to torchvision's.
 
-torchvision's kernels go through one channel after the other in fp32, and their gradient was a third
-of a training step of Faster R-CNN. Here the channels of a cell are read and added to together, in
-the precision that the features have. What comes out is the same.
+torchvision's kernels process channels one by one in fp32, and their backward pass took a third of a
+training step of Faster R-CNN. Here all channels of a cell are read and accumulated together, in the
+precision of the features.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from alphaiou._shapes import Float
 from alphaiou.detectors.ops.kernels import HAS_TRITON, side_by_side
 from alphaiou.numerics import upcast
 
-#: Cells of a pooled region each way, and points that are sampled in each of them each way.
+#: The number of cells per side of a pooled region, and of sampling points per side of a cell.
 POOLED, POINTS = 7, 2
 
 
 def pool_cells(
     features: Float[Tensor, "batch channels rows columns"], places: Float[Tensor, "regions 5"]
 ) -> Float[Tensor, "regions channels 7 7"]:
-    """The mean of four samples in each of 7 × 7 cells of regions.
+    """Pool regions to 7 × 7 cells, each the mean of four bilinear samples.
 
     Args:
-        features: Of a batch of images.
-        places: The image of each region, and the region: ``xyxy`` in cells of the features.
+        features: The features of a batch of images.
+        places: The image index of each region and its box, ``xyxy`` in cells of the features.
 
     Examples:
         >>> features = torch.arange(64.0).view(1, 1, 8, 8)

@@ -8,16 +8,16 @@ from torch import Tensor
 from alphaiou._shapes import Float
 from alphaiou.detectors.yolov5.targets import LARGEST_RATIO
 
-#: New anchors are made if a smaller share of the boxes has an anchor that fits.
+#: New anchors are fitted if fewer than this share of the boxes match an anchor.
 ENOUGH = 0.98
-#: Boxes that clustering looks at, and how often it starts.
+#: The maximum number of boxes for clustering, and the number of restarts.
 SAMPLE, STARTS = 10_000, 10
 
 
 def best_possible_recall(
     sizes: Float[Tensor, "boxes 2"], anchors: Float[Tensor, "*anchors 2"]
 ) -> float:
-    """The share of boxes that at least one anchor fits: neither four times as wide nor as high.
+    """Return the share of boxes that match an anchor: all side ratios are below four.
 
     Args:
         sizes: Width and height of the boxes, in pixels at the size of training.
@@ -35,16 +35,16 @@ def best_possible_recall(
 def cluster_anchors(
     sizes: Float[Tensor, "boxes 2"], *, layers: int = 3, each: int = 3, seed: int = 0
 ) -> Float[Tensor, "layers each 2"]:
-    """Anchors that suit some boxes, the smallest on the first layer.
+    """Fit anchors to boxes by k-means, the smallest on the first layer.
 
-    They are the centres of k-means over the logarithms of width and height, since a fit is a matter
-    of ratios: the best of several starts by k-means++, over a sample of the boxes if they are many.
+    Clustering uses the logarithms of width and height, because matching depends on ratios. The best
+    of several k-means++ starts is returned. Many boxes are subsampled.
 
     Args:
-        sizes: Width and height of the boxes, in pixels at the size of training.
-        layers: Layers of the detector.
-        each: Anchors of a layer.
-        seed: Of the sample and of the starts.
+        sizes: Width and height of the boxes, in pixels at the training image size.
+        layers: The number of detection layers.
+        each: The number of anchors per layer.
+        seed: The seed of the sample and the starts.
     """
     count = layers * each
     points = sizes[(sizes > 0).all(1)].double().log()
@@ -62,7 +62,7 @@ def cluster_anchors(
 def fit_anchors(
     sizes: Float[Tensor, "boxes 2"], anchors: Float[Tensor, "layers each 2"], *, seed: int = 0
 ) -> Float[Tensor, "layers each 2"]:
-    """The anchors given, or new ones if those fit under 98 % of the boxes and new ones fit more."""
+    """Return new anchors if the given ones match under 98 % of the boxes and they match more."""
     layers, each = anchors.shape[:2]
     recall = best_possible_recall(sizes, anchors)
     if recall >= ENOUGH or len(sizes) < layers * each:
@@ -81,7 +81,7 @@ def _misfit(
 def _settle(
     points: Float[Tensor, "boxes 2"], centres: Float[Tensor, "count 2"]
 ) -> tuple[float, Float[Tensor, "count 2"]]:
-    """Lloyd's iterations from some centres: the mean squared distance, and where they come to."""
+    """Run Lloyd's iterations; return the mean squared distance and the final centres."""
     for _ in range(100):
         nearest = torch.cdist(points, centres).argmin(1)
         members = nearest.bincount(minlength=len(centres))[:, None]
@@ -96,7 +96,7 @@ def _settle(
 def _spread(
     points: Float[Tensor, "boxes 2"], count: int, generator: torch.Generator
 ) -> Float[Tensor, "count 2"]:
-    """First centres, each drawn by its squared distance from those before it (k-means++)."""
+    """Draw initial centres, each by its squared distance from the previous ones (k-means++)."""
     chosen = points[torch.randint(len(points), (1,), generator=generator)]
     while len(chosen) < count:
         weights = torch.cdist(points, chosen).amin(1).square()

@@ -21,7 +21,7 @@ Objectness = Literal["iou", "similarity"]
 #: Raw predictions of one layer: for each cell and anchor x, y, w, h, objectness and the classes.
 Predictions = Float[Tensor, "batch _rows _columns anchors channels"]
 
-#: How much the objectness of each layer counts, from the finest to the coarsest.
+#: The objectness weight of each layer, from the finest to the coarsest.
 BALANCE = (4.0, 1.0, 0.4)
 
 
@@ -37,11 +37,11 @@ class YOLOv5Loss(nn.Module):
         box_loss: An ``AlphaIoULoss`` (its own box format and reduction do not matter here), or
             any function from predicted and target boxes in ``cxcywh`` to one value per pair.
         box_gain: The gain of the box part.
-        objectness_gain: The gain of the objectness part for images of 640 pixels; it goes with
-            their area.
-        class_gain: The gain of the class part for 80 classes; it goes with their number.
-        objectness: What a positive's objectness learns: ``iou``, the plain IoU of its box, or
-            ``similarity``, one minus its box loss, as the published code of the paper has it.
+        objectness_gain: The gain of the objectness part for images of 640 pixels; it is scaled with
+            the image area.
+        class_gain: The gain of the class part for 80 classes; it is scaled with their number.
+        objectness: The objectness target of positives: ``iou``, the plain IoU of the box, or
+            ``similarity``, one minus the box loss, as in the published code of the paper.
     """
 
     gains: Float[Tensor, " parts"]
@@ -62,11 +62,11 @@ class YOLOv5Loss(nn.Module):
         check_number("objectness_gain", objectness_gain)
         check_number("class_gain", class_gain)
         self.num_classes, self.objectness = num_classes, objectness
-        # In a tensor, so that what is compiled for some gains serves for others.
+        # In a tensor, so that compiled code is reused for other gains.
         gains = torch.tensor([box_gain, objectness_gain, class_gain * num_classes / 80])
         self.register_buffer("gains", gains, persistent=False)
         self.box_loss = PairLoss(box_loss, box_format="cxcywh")
-        #: With several processes: their mean number of positives, so that each counts alike.
+        #: With several processes: averages the number of positives, so that all weigh equally.
         self.mean_over_processes: Callable[[Tensor], Tensor] = unchanged
 
     def forward(
@@ -76,7 +76,7 @@ class YOLOv5Loss(nn.Module):
         anchors: Float[Tensor, "layers anchors 2"],
         strides: Sequence[int],
     ) -> dict[str, Float[Tensor, ""]]:
-        """The parts ``box``, ``objectness`` and ``class``; their sum is the loss."""
+        """Return the parts ``box``, ``objectness`` and ``class``, whose sum is the loss."""
         layers = zip(outputs, anchors, strides, BALANCE, strict=True)
         parts = torch.stack([self._layer(*layer, targets) for layer in layers]).sum(0)
         batch, rows, columns = outputs[0].shape[:3]
@@ -92,17 +92,17 @@ class YOLOv5Loss(nn.Module):
         balance: float,
         targets: Targets,
     ) -> Float[Tensor, " 3"]:
-        """The three parts of one layer."""
+        """Return the three parts of one layer."""
         rows, columns = output.shape[1:3]
         positives = assign(targets, anchors, stride=stride, grid=(rows, columns))
-        # All of them in fp32 before any is chosen: gradients of half precision cannot be added up
+        # Cast all predictions to fp32 before indexing: half-precision gradients cannot be summed
         # by the compiler's own kernels.
         valid, every = positives.valid, upcast(output.flatten(0, 3))
         count = self.mean_over_processes(valid.sum(dtype=torch.float32))
         count = count.where(count > 0, 1.0)
         chosen = every.index_select(0, positives.predictions)
 
-        # What a slot without a pair holds may be no number: it becomes a box like any other.
+        # Slots without a pair may hold NaN: replace them by a valid box.
         pred = decode(chosen[:, :4], positives.anchors.to(chosen.dtype)).where(valid[:, None], 1.0)
         boxes = positives.boxes.to(pred).where(valid[:, None], 1.0)
         losses = self.box_loss(pred, boxes, valid)
@@ -129,7 +129,7 @@ class YOLOv5Loss(nn.Module):
     def _classes(
         self, logits: Float[Tensor, "pairs classes"], labels: Tensor, valid: Tensor
     ) -> Float[Tensor, ""]:
-        """The cross-entropy of the classes, summed over positives; one class is no question."""
+        """Return the class cross-entropy summed over positives; 0 if there is only one class."""
         if self.num_classes == 1:
             return logits.sum() * 0.0
         classes = torch.arange(self.num_classes, device=labels.device)
@@ -141,11 +141,11 @@ class YOLOv5Loss(nn.Module):
 def decode(
     raw: Float[Tensor, "*pairs 4"], anchors: Float[Tensor, "*#pairs 2"]
 ) -> Float[Tensor, "*pairs 4"]:
-    """Boxes ``cxcywh`` in cells from the corner of their own cell; anchors are in cells too."""
+    """Decode boxes ``cxcywh`` in cells, relative to the corner of their cell; anchors in cells."""
     doubled = 2.0 * raw.sigmoid()
     return torch.cat([doubled[..., :2] - 0.5, doubled[..., 2:].square() * anchors], dim=-1)
 
 
 def unchanged(count: Tensor) -> Tensor:
-    """One process alone has the mean of all of them."""
+    """Return the mean over processes for a single process."""
     return count

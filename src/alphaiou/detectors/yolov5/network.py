@@ -30,7 +30,7 @@ from alphaiou.detectors.yolov5.loss import Objectness, Predictions, YOLOv5Loss, 
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.pair_loss import BoxLoss
 
-#: Multiples of depth and width.
+#: Depth and width multiples.
 SIZES = {
     "yolov5n": (0.33, 0.25),
     "yolov5s": (0.33, 0.50),
@@ -39,7 +39,7 @@ SIZES = {
     "yolov5x": (1.33, 1.25),
 }
 STRIDES = (8, 16, 32)
-#: Width and height in pixels, for images of 640.
+#: Width and height of the anchors in pixels, for images of 640 pixels.
 ANCHORS = (
     ((10, 13), (16, 30), (33, 23)),
     ((30, 61), (62, 45), (59, 119)),
@@ -72,11 +72,11 @@ def yolov5(
         objectness_gain: The weight of the objectness part for images of 640 pixels; it is scaled
             with their area.
         class_gain: The weight of the class part for 80 classes; it is scaled with their number.
-        objectness: What the objectness of a positive learns: ``iou``, or ``similarity`` (one minus
-            the box loss) as in the published code of the paper.
-        anchors: Width and height of three anchors on each of three layers, in pixels; those of
-            YOLOv5 unless given.
-        postprocess: Thresholds of score and NMS, and the number of detections.
+        objectness: The objectness target of positives: ``iou``, or ``similarity`` (one minus the
+            box loss) as in the published code of the paper.
+        anchors: Width and height of the three anchors of each of three layers, in pixels; those of
+            YOLOv5 by default.
+        postprocess: Score threshold, NMS, and the number of detections.
 
     Examples:
         >>> sum(parameter.numel() for parameter in yolov5("yolov5s", 80).parameters())
@@ -104,15 +104,15 @@ def yolov5(
 class YOLOv5(Detector):
     """YOLOv5 with torchvision's interface: losses in training, detections in evaluation.
 
-    ``model(images, targets)`` in training gives the losses ``box``, ``objectness`` and ``class``,
-    to be summed; ``model(images)`` in evaluation gives ``boxes`` (``xyxy`` in pixels of the
-    image), ``scores`` and ``labels`` of each image, best first. Images are a batch, or a list of
-    any sizes, of bytes or of numbers from 0 to 1; they are not resized.
+    In training, ``model(images, targets)`` returns the losses ``box``, ``objectness`` and ``class``
+    to sum. In evaluation, ``model(images)`` returns ``boxes`` (``xyxy`` in pixels of the image),
+    ``scores`` and ``labels`` of each image, best first. Images are a batch or a list of any sizes,
+    uint8 or floats in [0, 1]; they are not resized.
     """
 
     anchors: Tensor
     #: The parts that are compiled separately: the network does not depend on the loss, so that its
-    #: kernels serve the next training with another loss.
+    #: kernels are reused when training with another loss.
     compiled_parts = ("network", "loss")
     loss_names = ("box", "objectness", "class")
     sums_over_images = True
@@ -133,7 +133,7 @@ class YOLOv5(Detector):
     def forward(
         self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
-        """Losses in training, detections in evaluation."""
+        """Return losses in training, detections in evaluation."""
         batch = batch_images(images, multiple=STRIDES[-1])
         if not self.training:
             sizes = [(image.shape[-2], image.shape[-1]) for image in images]
@@ -146,13 +146,13 @@ class YOLOv5(Detector):
         return losses
 
     def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
-        """Fit the anchors to the boxes if too few boxes match the present ones."""
+        """Fit new anchors to the boxes if too few boxes match the current ones."""
         self.anchors.copy_(fit_anchors(sizes, self.anchors, seed=seed))
 
     def predict(
         self, outputs: Sequence[Predictions]
     ) -> tuple[Float[Tensor, "batch n 4"], Float[Tensor, "batch n classes"]]:
-        """The box of every prediction, ``xyxy`` in pixels, and its score for each class."""
+        """Return the box of every prediction, ``xyxy`` in pixels, and its score for each class."""
         boxes, scores = [], []
         for output, anchors, stride in zip(outputs, self.anchors, STRIDES, strict=True):
             raw = output.float()
@@ -171,7 +171,7 @@ class YOLOv5(Detector):
 
 
 class YOLOv5Network(nn.Module):
-    """Images to raw predictions on three layers: backbone, path to finer layers and back, head."""
+    """The network: backbone, path aggregation and head, with raw predictions on three layers."""
 
     def __init__(self, num_classes: int, *, depth: float, width: float) -> None:
         super().__init__()
@@ -199,7 +199,7 @@ class YOLOv5Network(nn.Module):
     def forward(
         self, images: Shaped[Tensor, "batch 3 height width"]
     ) -> list[Float[Tensor, "batch _rows _columns anchors channels"]]:
-        """The predictions of the layers at strides 8, 16 and 32, from bytes or numbers to 1."""
+        """Return the predictions at strides 8, 16 and 32; images are uint8 or floats in [0, 1]."""
         x3 = self.stage3(self.down3(self.stage2(self.down2(self.stem(in_unit(images))))))
         x4 = self.stage4(self.down4(x3))
         x5 = self.stage5(self.pool5(self.down5(x4)))
@@ -213,7 +213,7 @@ class YOLOv5Network(nn.Module):
 
     def _predicted(self, x: Features, head: nn.Module) -> Predictions:
         assert isinstance(head, nn.Conv2d)
-        # In channels-last memory this moves nothing.
+        # In channels-last memory this is a view.
         last = convolve(x, head).permute(0, 2, 3, 1)
         predictions: Tensor = last.unflatten(-1, (-1, self.channels))  # type: ignore[no-untyped-call]
         return predictions
@@ -221,7 +221,7 @@ class YOLOv5Network(nn.Module):
 
 @torch.no_grad()
 def _set_prior(head: nn.Conv2d, stride: int, num_classes: int) -> None:
-    """Start from about 8 objects in an image of 640 pixels, and classes that are rare."""
+    """Initialise biases for about 8 objects per image of 640 pixels and rare classes."""
     assert head.bias is not None
     bias = head.bias.view(-1, num_classes + 5)
     bias[:, 4] += math.log(8 / (640 / stride) ** 2)
@@ -240,25 +240,25 @@ class Conv(nn.Module):
         self.norm: nn.Module = nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.03)
 
     def forward(self, x: Features, plus: Features | None = None) -> Features:
-        """Features to features, and others added."""
+        """Apply the block and add other features, if given."""
         return norm_silu(convolve(x, self.conv), self.norm, plus)
 
 
 class Focus(nn.Module):
-    """Each 2×2 block of pixels as channels of one, then a convolution."""
+    """Stack each 2×2 block of pixels as channels, followed by a convolution."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         self.conv = Conv(4 * inputs, outputs, kernel=3)
 
     def forward(self, x: Features) -> Features:
-        """An image to features at half its size."""
+        """Compute features at half the image size."""
         halved: Tensor = self.conv(nn.functional.pixel_unshuffle(x, 2))
         return halved
 
 
 class Bottleneck(nn.Module):
-    """A 1×1 and a 3×3 convolution, with the input added if asked for."""
+    """A 1×1 and a 3×3 convolution, with an optional residual connection."""
 
     def __init__(self, channels: int, *, shortcut: bool) -> None:
         super().__init__()
@@ -266,13 +266,13 @@ class Bottleneck(nn.Module):
         self.first, self.second = Conv(channels, channels), Conv(channels, channels, kernel=3)
 
     def forward(self, x: Features) -> Features:
-        """Features to as many features."""
+        """Apply the block; the number of channels is unchanged."""
         y: Tensor = self.second(self.first(x), plus=x if self.shortcut else None)
         return y
 
 
 class C3(nn.Module):
-    """A convolution in two halves; one goes through bottlenecks before another joins both."""
+    """A CSP block: one of two halves passes through bottlenecks before both are merged."""
 
     def __init__(self, inputs: int, outputs: int, repeats: int, *, shortcut: bool = True) -> None:
         super().__init__()
@@ -282,18 +282,18 @@ class C3(nn.Module):
         self.join = Conv(2 * half, outputs)
 
     def forward(self, x: Features) -> Features:
-        """Features to features of the same size."""
+        """Apply the block; the size of the features is unchanged."""
         through, past = self.halves(x).chunk(2, dim=1)
-        # Of a slice, a convolution would make one copy forward and another backward.
+        # A convolution of a slice would copy it in the forward and in the backward pass.
         joined: Tensor = self.join(torch.cat([self.blocks(through.clone()), past], dim=1))
         return joined
 
 
 class SPP(nn.Module):
-    """Spatial pyramid pooling: maxima over windows of 1, 5, 9 and 13, side by side.
+    """Spatial pyramid pooling: concatenated maxima over windows of 1, 5, 9 and 13.
 
-    A maximum of maxima over 5 is one over 9, and again one over 13: three small poolings in a row
-    are the three large ones, in a fraction of the time. So is one along columns of one along rows.
+    Pooling over 5 twice equals pooling over 9, and three times equals 13, so three small poolings
+    replace the large ones in a fraction of the time. Pooling also separates into rows and columns.
     """
 
     def __init__(self, channels: int) -> None:
@@ -306,7 +306,7 @@ class SPP(nn.Module):
         self.join = Conv(channels // 2 * 4, channels)
 
     def forward(self, x: Features) -> Features:
-        """Features to as many features."""
+        """Apply the block; the number of channels is unchanged."""
         pyramid: list[Tensor] = [self.narrow(x)]
         for _ in range(3):
             pyramid.append(self.pool(pyramid[-1]))
@@ -315,9 +315,9 @@ class SPP(nn.Module):
 
 
 class _Doubled(torch.autograd.Function):
-    """Each cell as 2×2 of its like.
+    """Nearest-neighbour upsampling by two.
 
-    The gradient sums the four. The compiler's own would scatter them one by one.
+    The gradient sums the four cells. The gradient of the compiler would scatter them one by one.
     """
 
     @staticmethod
@@ -330,16 +330,16 @@ class _Doubled(torch.autograd.Function):
 
 
 def doubled(x: Features) -> Features:
-    """Features at twice the size, each cell four times."""
+    """Return the features at twice the size."""
     larger: Tensor = _Doubled.apply(x)
     return larger
 
 
 def convolve(x: Features, conv: nn.Conv2d) -> Features:
-    """A convolution; on CUDA its channels, in and out, are padded to multiples of eight.
+    """A convolution whose input and output channels are padded to multiples of eight on CUDA.
 
-    The fast kernels take no other numbers: for the 12 channels of an image's 2×2 blocks, or the 75
-    of a head for 20 classes, cuDNN would pad copies first, or take slow kernels.
+    The fast kernels support only such numbers. For the 12 channels of an image's 2×2 blocks, or the
+    75 of a head for 20 classes, cuDNN would pad copies first or use slow kernels.
     """
     fits = conv.in_channels % 8 == conv.out_channels % 8 == 0
     convolved: Tensor = convolve_in_eights(x, conv) if x.is_cuda and not fits else conv(x)
@@ -347,7 +347,7 @@ def convolve(x: Features, conv: nn.Conv2d) -> Features:
 
 
 def convolve_in_eights(x: Features, conv: nn.Conv2d) -> Features:
-    """The convolution as a part of one whose channels are multiples of eight."""
+    """Apply the convolution as part of one whose channels are multiples of eight."""
     more_in, more_out = -conv.in_channels % 8, -conv.out_channels % 8
     weight = nn.functional.pad(conv.weight, (0, 0, 0, 0, 0, more_in, 0, more_out))
     bias = None if conv.bias is None else nn.functional.pad(conv.bias, (0, more_out))
@@ -360,7 +360,7 @@ def convolve_in_eights(x: Features, conv: nn.Conv2d) -> Features:
 
 
 def fold_batch_norm(model: AnyModule) -> AnyModule:
-    """A copy for inference with each batch norm folded into its convolution.
+    """Return a copy for inference with each batch norm folded into its convolution.
 
     Examples:
         >>> folded = fold_batch_norm(Conv(3, 8, kernel=3))

@@ -1,4 +1,4 @@
-"""Which predictions of YOLOv5 learn which boxes, with static shapes and no host synchronisation."""
+"""Assign boxes to YOLOv5 predictions, with static shapes and no host synchronisation."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from alphaiou._shapes import Bool, Float, Int
 from alphaiou.batch import Targets
 
-#: An anchor fits a box if neither is this many times as wide or as high as the other.
+#: An anchor matches a box if all ratios of their sides are below this.
 LARGEST_RATIO = 4.0
 
 
 class Positives(NamedTuple):
-    """The pairs of predictions and boxes of one layer; a slot for each box, anchor and cell.
+    """The pairs of predictions and boxes of one layer, with a slot per box, anchor and cell.
 
     Attributes:
-        predictions: Row of the prediction among those of all images, cells and anchors.
-        anchors: Width and height of its anchor, in cells.
-        boxes: The box to predict, ``cxcywh`` in cells, from the corner of the prediction's cell.
-        labels: The class to predict.
+        predictions: The row of the prediction among those of all images, cells and anchors.
+        anchors: Width and height of the anchor, in cells.
+        boxes: The target box, ``cxcywh`` in cells, relative to the corner of the prediction's cell.
+        labels: The target class.
         valid: Whether the slot holds a pair.
     """
 
@@ -41,14 +41,14 @@ def assign(
 ) -> Positives:
     """Pair the boxes of a batch with the predictions of one layer.
 
-    A box goes to every anchor that fits it, in the cell of its centre, and in the one beside and
-    the one above or below that are nearest to the centre and lie in the grid.
+    A box is assigned to every anchor that matches it, in the cell of its centre and in the nearest
+    horizontal and vertical neighbour cells inside the grid.
 
     Args:
         targets: The boxes, in pixels.
-        anchors: Their widths and heights, in pixels.
-        stride: Pixels of a cell.
-        grid: Rows and columns of the layer.
+        anchors: The widths and heights of the anchors, in pixels.
+        stride: The size of a cell in pixels.
+        grid: The rows and columns of the layer.
 
     Returns:
         Nine slots per box (three anchors, three cells), the predictions in the order image, row,
@@ -81,11 +81,11 @@ def assign(
 def _cells(
     centres: Float[Tensor, "boxes 2"], grid: tuple[int, int]
 ) -> tuple[Int[Tensor, "boxes 3 2"], Bool[Tensor, "boxes 3"]]:
-    """The cell of each centre and its two neighbours as column and row, and which are there."""
+    """Return the cell of each centre and its two neighbours, and which are valid."""
     rows, columns = grid
     x, y = centres.unbind(-1)
     column, row = x.floor().clamp(0, columns - 1), y.floor().clamp(0, rows - 1)
-    # Nearer than half a cell: from its very middle a centre has no neighbour.
+    # Nearer than half a cell: a centre in the exact middle has no neighbour.
     beside, above = column + (x - column - 0.5).sign(), row + (y - row - 0.5).sign()
     cells = torch.stack([column, row, beside, row, column, above], dim=-1).view(-1, 3, 2)
     there = [

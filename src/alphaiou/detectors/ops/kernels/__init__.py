@@ -1,4 +1,4 @@
-"""What the detectors' own Triton kernels share."""
+"""Triton kernels of the detectors, and their shared helpers."""
 
 from __future__ import annotations
 

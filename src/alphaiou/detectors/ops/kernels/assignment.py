@@ -1,4 +1,4 @@
-"""The kernel of ``assign`` for CUDA: a program a problem, a number for each column in registers.
+"""The CUDA kernel of ``assign``: one program per problem, one value per column in registers.
 
 Rows are taken in one by one. A new row looks for the cheapest way to a free column, along which
 rows that have one already may move on to another: Dijkstra's search over costs that the prices of

@@ -1,4 +1,4 @@
-"""The kernel of ``keep_best`` for CUDA: a program a problem, its candidates in registers."""
+"""The CUDA kernel of ``keep_best``: one program per problem, with its candidates in registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of ``norm_silu`` for CUDA, over a matrix of rows (pixels) and columns (channels).
+"""The CUDA kernels of ``norm_silu``, over a matrix of rows (pixels) and columns (channels).
 
 A program has some channels and a part of the rows. First every program writes sums over its part;
 then each adds up those of all parts, and goes over its rows once more. The order in which numbers

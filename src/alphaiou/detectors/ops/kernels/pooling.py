@@ -1,4 +1,4 @@
-"""The kernels of ``pool_cells`` for CUDA: a program a pooled cell, all its channels at once."""
+"""The CUDA kernels of ``pool_cells``: one program per pooled cell, with all its channels."""
 
 from __future__ import annotations
 
