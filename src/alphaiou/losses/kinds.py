@@ -218,7 +218,7 @@ def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
     return Terms(pair.iou, (-torch.expm1(-mean_gap.square()),), weight)
 
 
-def piou_version(version: float) -> float:
+def piou_version(version: int | float) -> float:
     """The version of Powerful-IoU, 1 or 2."""
     if version not in (1, 2):
         raise ValueError(f"version must be 1 or 2, got {version!r}")
