@@ -36,7 +36,7 @@ class Batch(NamedTuple):
         images: RGB, 0 to 255. The channels of a pixel lie beside each other, so that a cast to a
             floating type gives the ``channels_last`` format.
         targets: Their boxes, valid slots first, in the order of the images; other slots are 0.
-        lost: The number of boxes for which there was no slot; anything but 0 means that there are
+        lost: The number of boxes that found no slot. If it is not 0, the batch has
             too few slots.
     """
 

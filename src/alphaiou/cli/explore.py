@@ -22,10 +22,10 @@ class Explore:
 
 def run_explore(command: Explore) -> int:
     """Write the page, print its path, and open it in a browser."""
+    from alphaiou._files import write_file
     from alphaiou.explorer import explorer_page
 
-    command.out.parent.mkdir(parents=True, exist_ok=True)
-    command.out.write_text(explorer_page(), encoding="utf-8")
+    write_file(command.out, explorer_page())
     sys.stdout.write(f"wrote {command.out}\n")
     if not command.no_open and not webbrowser.open(command.out.resolve().as_uri()):
         sys.stdout.write("no browser could be started; open the file in your browser\n")
