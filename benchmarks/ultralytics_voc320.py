@@ -27,6 +27,7 @@ from alphaiou import load_dataset
 from alphaiou._environment import device_name, versions
 from alphaiou.data.convert import convert_splits
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import columns_of
 from alphaiou.training.record import throughput
 
 OWN = "own"
@@ -127,7 +128,7 @@ def scores(metrics):
     """Return the class means by our names; all are 0 if nothing was detected."""
     found = torch.as_tensor(metrics.box.all_ap, dtype=torch.float64).reshape(-1, 10)
     by_iou = found.mean(dim=0) if len(found) else torch.zeros(10)
-    named = {f"ap{50 + 5 * i}": value for i, value in enumerate(by_iou.tolist())}
+    named = dict(zip(columns_of("threshold"), by_iou.tolist(), strict=True))
     return named | {"map": by_iou.mean().item(), "map75_95": by_iou[5:].mean().item()}
 
 

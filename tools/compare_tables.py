@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from statistics import fmean
 from typing import Any
 
-from alphaiou.inference.tables import cell, column_title, markdown
+from alphaiou.inference.tables import cell, markdown
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import column_title
 from alphaiou.study.statistics import paired_change
 from alphaiou.study.tables import change_text
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import PAPER_COLUMNS
 from alphaiou.study.grid import Grid
 from alphaiou.study.records import RunRecord, load_records
 from alphaiou.study.statistics import PairedChange
@@ -24,8 +25,6 @@ RECORDS = Path("studies/voc320/records")
 RESULTS = Path("src/alphaiou/explorer/parts/results.json")
 #: A setting with fewer comparisons is left out.
 LEAST_COMPARISONS = 2
-#: The scores of the page, in the order of its columns (``SCORE_COLUMNS`` in results.js).
-SCORES = ("ap50", "ap75", "ap85", "ap95", "map", "map75_95")
 
 
 def summarise(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
@@ -50,7 +49,7 @@ def _changes(table: dict[str, Any]) -> list[Any]:
 
 
 def _is_scored(record: RunRecord) -> bool:
-    return all(record["scores"].get(score) is not None for score in SCORES)
+    return all(record["scores"].get(score) is not None for score in PAPER_COLUMNS)
 
 
 def _table(grid: Grid, records: Sequence[RunRecord]) -> dict[str, Any]:
@@ -62,15 +61,15 @@ def _table(grid: Grid, records: Sequence[RunRecord]) -> dict[str, Any]:
         has_default_gain = gain_factor(recipe) == 1
         if not is_plain or not (has_default_gain or loss.alpha == 1):
             continue
-        row = table_row(runs, label, SCORES)
+        row = table_row(runs, label, PAPER_COLUMNS)
         shown.append(
             {
                 "name": label,
                 "kind": loss.kind,
                 "alpha": loss.alpha if label == _name(loss) else None,
                 "seeds": len(row.seeds),
-                "scores": [_percent(row.mean(score)) for score in SCORES],
-                "changes": [_change(row.changes[score]) for score in SCORES]
+                "scores": [_percent(row.mean(score)) for score in PAPER_COLUMNS],
+                "changes": [_change(row.changes[score]) for score in PAPER_COLUMNS]
                 if row.changes
                 else None,
             }

@@ -13,12 +13,12 @@ from pathlib import Path
 from statistics import fmean, variance
 
 from alphaiou.detectors.registry import settings_of
-from alphaiou.inference.tables import cell, column_title, markdown
+from alphaiou.inference.tables import cell, markdown
 from alphaiou.losses.spec import LossSpec
-from alphaiou.metrics.comparison import PAPER_COLUMNS
+from alphaiou.metrics.columns import PAPER_COLUMNS, column_title, read_score
 from alphaiou.paper.published import loss_key, published_scores
 from alphaiou.study.grid import Grid, Row
-from alphaiou.study.records import RowRuns, RunRecord, as_number, at_shared_seeds, grid_runs
+from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds, grid_runs
 from alphaiou.study.tables import (
     INTERVAL_NOTE,
     MARK,
@@ -365,6 +365,6 @@ def _mean(*runs: RunRecord) -> RunRecord:
     """A record with the means of the scores that all have."""
     shared = set.intersection(*(set(run["scores"]) for run in runs))
     scores = {
-        name: fmean(as_number(run["scores"][name]) for run in runs) for name in sorted(shared)
+        name: fmean(read_score(run["scores"], name) for run in runs) for name in sorted(shared)
     }
     return {**runs[0], "scores": scores}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
+from alphaiou.metrics.columns import column_title
 from alphaiou.paper.scales import BUDGET
 from benchmarks.record import Record
 from tools.compare_tables import seeds_table
@@ -43,7 +44,7 @@ from tools.training_tables import (
     training_times_table,
 )
 
-README_COLUMNS = ("loss", "AP50", "AP75", "AP95", "mAP", "mAP75:95")
+README_COLUMNS = ("ap50", "ap75", "ap95", "map", "map75_95")
 
 
 def setup_line(record: Record) -> str:
@@ -63,7 +64,7 @@ def headline_short(record: Record) -> str:
     """The first losses and the main columns of ``headline``, for the README."""
     lines = headline_table(record, detector="yolov5s", epochs=BUDGET).splitlines()
     cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
-    columns = [cells[0].index(name) for name in README_COLUMNS]
+    columns = [cells[0].index(title) for title in ("loss", *map(column_title, README_COLUMNS))]
     end = next((row for row, (name, *_) in enumerate(cells) if name == "DIoU"), len(cells))
     return "\n".join(f"| {' | '.join(line[c] for c in columns)} |" for line in cells[:end])
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.transforms import Bbox
 
 from alphaiou._figures import CATEGORICAL, FULL_WIDTH, INK, panel_title
-from alphaiou.inference.tables import column_title
+from alphaiou.metrics.columns import column_title
 from alphaiou.study.grid import Row
 from alphaiou.study.records import RowRuns
 from alphaiou.study.series import Point, change_point

@@ -18,6 +18,7 @@ from statistics import fmean
 
 from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import columns_of
 from alphaiou.paper.grids import GAINS, row_at_gain
 from alphaiou.paper.scales import Scale, quick_scale
 from alphaiou.study.grid import Grid, Row
@@ -29,7 +30,7 @@ from alphaiou.training.recipe import Objectness, Recipe
 from alphaiou.training.recipes import other_factors
 
 NAME = "beyond"
-THRESHOLDS = tuple(f"ap{percent}" for percent in range(50, 100, 5))
+THRESHOLDS = columns_of("threshold")
 #: The score by which a gain is chosen.
 CHOSEN_BY = "map75_95"
 #: By how much a candidate has to be better, relative to the best IoU.

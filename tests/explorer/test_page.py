@@ -11,7 +11,7 @@ import torch
 from alphaiou import KINDS, alpha_iou_loss
 from alphaiou.explorer import explorer_page
 from alphaiou.explorer.page import part
-from tools.explorer import SCORES
+from alphaiou.metrics.columns import PAPER_COLUMNS
 
 TABS = ("boxes", "curves", "simulation", "results")
 SIZES = [(1200, False), (1200, True), (375, False), (375, True)]
@@ -367,9 +367,9 @@ def test_every_training_can_be_drawn(browser, page):
 
 def test_intervals_and_many_runs_are_drawn(browser, tmp_path):
     def change(*ends):
-        return [ends] * len(SCORES)
+        return [ends] * len(PAPER_COLUMNS)
 
-    plain = {"seeds": 3, "scores": [50.0] * len(SCORES)}
+    plain = {"seeds": 3, "scores": [50.0] * len(PAPER_COLUMNS)}
     runs = [plain | {"name": "IoU", "kind": "iou", "alpha": 1.0, "changes": None}]
     runs += [
         plain

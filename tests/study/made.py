@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image
 
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import columns_of
 from alphaiou.study.detections import Box, Example, Findings
 from alphaiou.study.grid import Grid, Row
 from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
@@ -23,7 +24,8 @@ def made_scores(level: float) -> dict[str, float]:
     found = {f"found{t}": 1.2 * level * (1 - (t - 50) / 50) for t in THRESHOLDS[:-1]}
     ap = {f"ap{t}": level * (1 - (t - 50) / 50) for t in THRESHOLDS}
     high = [ap[f"ap{t}"] for t in THRESHOLDS if t >= 75]
-    return ap | {"map": sum(ap.values()) / 10, "map75_95": sum(high) / len(high)} | found
+    means = dict.fromkeys(columns_of("mean"), sum(ap.values()) / 10)
+    return ap | means | {"map75_95": sum(high) / len(high)} | found
 
 
 def made_record(recipe: Recipe, level: float, epochs: int = 6) -> dict:

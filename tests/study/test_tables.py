@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alphaiou.inference.tables import column_title
 from alphaiou.metrics import relative_improvement
+from alphaiou.metrics.columns import column_title
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import paper_scale, quick_scale
 from alphaiou.study.records import (

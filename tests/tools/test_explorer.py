@@ -12,10 +12,11 @@ from alphaiou.cli import main
 from alphaiou.explorer import explorer_page
 from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import PAPER_COLUMNS
 from alphaiou.training.recipe import recipe_hash
 from alphaiou.training.recipes import voc320, voc320_faster_rcnn
 from tools import explorer as build
-from tools.explorer import SCORES, summarise
+from tools.explorer import summarise
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,12 +25,12 @@ def made_record(score, seed=0, loss="iou", **changes):
     recipe = replace(voc320(), loss=LossSpec.parse(loss), seed=seed, **changes)
     return {"record": "run", "name": recipe_hash(recipe)} | {
         "recipe": asdict(recipe),
-        "scores": dict.fromkeys(SCORES, score),
+        "scores": dict.fromkeys(PAPER_COLUMNS, score),
     }
 
 
 def change_of(run, score):
-    return run["changes"][SCORES.index(score)]
+    return run["changes"][PAPER_COLUMNS.index(score)]
 
 
 def test_the_files_are_what_the_records_say():
@@ -73,7 +74,7 @@ def test_a_title_says_which_gains_are_unusual():
             "record": "run",
             "name": str(loss),
             "recipe": asdict(replace(voc320_faster_rcnn(), loss=loss)),
-            "scores": dict.fromkeys(SCORES, 0.2),
+            "scores": dict.fromkeys(PAPER_COLUMNS, 0.2),
         }
         for loss in (LossSpec("iou"), LossSpec("iou", 2.0), LossSpec("iou", 3.0))
     ]
@@ -91,7 +92,7 @@ def test_seeds_are_paired_and_give_an_interval():
     plain, _, powered = table["runs"]
     assert (plain["name"], plain["alpha"], plain["changes"]) == ("IoU", 1.0, None)
     assert (powered["name"], powered["alpha"], powered["seeds"]) == ("α-IoU (α=3)", 3.0, 4)
-    map_ = SCORES.index("map")
+    map_ = PAPER_COLUMNS.index("map")
     assert (plain["scores"][map_], powered["scores"][map_]) == pytest.approx((22, 42.5))
     mean, *ends = change_of(powered, "ap95")
     differences = [b - a for a, b in zip(base, better, strict=True)]

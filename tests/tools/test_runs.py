@@ -10,7 +10,7 @@ import pytest
 from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics import relative_improvement
-from alphaiou.metrics.comparison import PAPER_COLUMNS
+from alphaiou.metrics.columns import PAPER_COLUMNS
 from alphaiou.paper.published import TABLE_1_VOC, published_scores
 from alphaiou.paper.scales import quick_scale
 from alphaiou.study.figures import curves_chart

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from alphaiou.metrics.comparison import PAPER_COLUMNS
+from alphaiou.metrics.columns import PAPER_COLUMNS
 from benchmarks.record import load_record
 from tests.records import fuzz_record, losses_record
 from tools import loss_tables

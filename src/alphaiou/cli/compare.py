@@ -75,7 +75,7 @@ def run_compare(command: Compare) -> int:
     """Train under every loss, then print the table and write the report."""
     from rich.console import Console
 
-    from alphaiou.metrics.comparison import PAPER_COLUMNS
+    from alphaiou.metrics.columns import PAPER_COLUMNS
     from alphaiou.study.records import read_record
     from alphaiou.study.report import write_report
     from alphaiou.study.runner import run_grid
@@ -213,8 +213,10 @@ class _Progress:
 
 
 def _scores_line(entry: dict[str, Any]) -> str:
-    scores = entry.get("val")
-    return f"AP50 {100 * scores['ap50']:.1f}, mAP {100 * scores['map']:.1f}" if scores else ""
+    from alphaiou.metrics.columns import EPOCH_COLUMNS, column_title
+
+    scores = entry.get("val") or {}
+    return ", ".join(f"{column_title(c)} {100 * scores[c]:.1f}" for c in EPOCH_COLUMNS if scores)
 
 
 def _shared_line(grid: Grid) -> str:

@@ -86,6 +86,7 @@ class TrainingProgress:
 
 def epoch_line(entry: dict[str, Any], epochs: int) -> str:
     """Format an epoch as one line: losses, speed, memory, remaining time, scores."""
+    from alphaiou.metrics.columns import EPOCH_COLUMNS, column_title
     from alphaiou.training.record import loss_parts
 
     losses = " ".join(f"{name} {number:.3f}" for name, number in loss_parts(entry).items())
@@ -99,9 +100,8 @@ def epoch_line(entry: dict[str, Any], epochs: int) -> str:
         parts.append(f"{left} left")
     for name in ("val", "test"):
         if name in entry:
-            parts.append(
-                f"{name} AP50 {100 * entry[name]['ap50']:.2f} mAP {100 * entry[name]['map']:.2f}"
-            )
+            scores = (f"{column_title(c)} {100 * entry[name][c]:.2f}" for c in EPOCH_COLUMNS)
+            parts.append(f"{name} {' '.join(scores)}")
     if entry["lost_boxes"]:
         parts.append(f"{entry['lost_boxes']:,} boxes exceeded the slots")
     return ", ".join(parts)
@@ -111,14 +111,12 @@ def final_table(record: dict[str, Any]) -> Table:
     """Return the scores of a run as a table."""
     from alphaiou.inference.tables import comparison_table
     from alphaiou.metrics import comparison_rows
+    from alphaiou.metrics.columns import read_score
     from alphaiou.training.recipe import recipe_from
 
     recipe: Recipe = recipe_from(record["recipe"])
     name = f"{recipe.detector}, {recipe.loss_name}"
-    # In JSON an undefined score is null.
-    numbers = {
-        key: float("nan") if value is None else value for key, value in record["scores"].items()
-    }
+    numbers = {key: read_score(record["scores"], key) for key in record["scores"]}
     selected = record["selected"]
     which = f"epoch {selected['epoch']}, best on {selected['on']}" if best(record) else "last epoch"
     title = f"{recipe.data.path}, {record['scored_on']}, rule {recipe.rule}, {which}, %"

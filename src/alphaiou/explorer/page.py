@@ -9,6 +9,7 @@ from string import Template
 from typing import Any
 
 from alphaiou.losses.kinds import KINDS, Kind
+from alphaiou.metrics.columns import PAPER_COLUMNS, column_title
 
 PARTS = files("alphaiou.explorer") / "parts"
 #: The arithmetic, which runs without a page.
@@ -40,7 +41,11 @@ def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
     """
     if results is None:
         results = json.loads(part("results.json"))
-    data = {"kinds": {name: _labels(kind) for name, kind in KINDS.items()}, "results": results}
+    data = {
+        "kinds": {name: _labels(kind) for name, kind in KINDS.items()},
+        "columns": {name: column_title(name) for name in PAPER_COLUMNS},
+        "results": results,
+    }
     return Template(part("page.html")).substitute(
         style=part("style.css"),
         script=scripts(*ARITHMETIC, *VIEWS),

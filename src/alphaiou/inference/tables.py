@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from alphaiou.metrics import ComparisonRow, Scores
+from alphaiou.metrics.columns import column_title
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,22 +17,6 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]], *, left: int) 
     """A Markdown table; columns after the first ``left`` are aligned to the right."""
     rules = ["---"] * left + ["---:"] * (len(head) - left)
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rules, *lines))
-
-
-def column_title(name: str) -> str:
-    """The heading of a column, as in the paper.
-
-    Examples:
-        >>> [column_title(name) for name in ("ap50", "map75_95", "map_small", "ar100", "found90")]
-        ['AP50', 'mAP75:95', 'mAP small', 'AR100', 'found .90']
-    """
-    for word in ("found", "recall"):
-        if name.startswith(word):
-            return f"{word} .{name.removeprefix(word)}"
-    if name == "map75_95":
-        return "mAP75:95"
-    head, _, size = name.partition("_")
-    return f"{head.upper().replace('MAP', 'mAP')} {size}".strip()
 
 
 def cell(value: float, *, improvement: bool = False) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-#: The columns of the main table of the paper.
-PAPER_COLUMNS = ("ap50", "ap75", "ap85", "ap95", "map", "map75_95")
+from alphaiou.metrics.columns import PAPER_COLUMNS
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from alphaiou._shapes import Float64
 from alphaiou.metrics.coco import SIZES, CocoTables, Evaluator, coco_tables
+from alphaiou.metrics.columns import named_scores
 from alphaiou.metrics.inputs import ScoringData, as_scoring_data
 from alphaiou.metrics.iou_histogram import found_shares
 from alphaiou.metrics.rules import IOU_THRESHOLDS, RuleName, find_rule
@@ -109,15 +110,7 @@ class Scores:
 
     def as_dict(self) -> dict[str, float]:
         """Return all scores by name: ``ap50``, ..., ``map75_95``, sizes, recall, objects found."""
-        return (
-            {f"ap{percent}": value for percent, value in self.ap.items()}
-            | {"map": self.map, "map75_95": self.map75_95}
-            | {f"map_{size}": value for size, value in self.size_ap.items()}
-            | {f"ar{limit}": value for limit, value in self.ar.items()}
-            | {f"ar_{size}": value for size, value in self.size_ar.items()}
-            | {f"recall{percent}": value for percent, value in self.recall.items()}
-            | {f"found{percent}": value for percent, value in self.found.items()}
-        )
+        return named_scores(self)
 
 
 class DetectionScores:

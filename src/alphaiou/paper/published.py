@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from alphaiou.detectors.registry import DELTA_LOSSES
 from alphaiou.losses.spec import LossSpec
-from alphaiou.metrics.comparison import PAPER_COLUMNS
+from alphaiou.metrics.columns import PAPER_COLUMNS, columns_of
 
 Numbers = tuple[float | None, ...]
 
 #: The columns of the tables that print every threshold.
-ALL_COLUMNS = (*(f"ap{percent}" for percent in range(50, 100, 5)), "map", "map75_95")
+ALL_COLUMNS = (*columns_of("threshold"), "map", "map75_95")
 #: The columns of Table 2.
-SIZE_COLUMNS = (
-    *("ap50", "ap75", "ap80", "ap85", "ap90", "ap95", "map", "map75_95"),
-    *("map_small", "map_medium", "map_large"),
-)
+SIZE_COLUMNS = ("ap50", *ALL_COLUMNS[5:], *columns_of("size"))
 
 # A row of the paper is a line here.
 # fmt: off

@@ -11,6 +11,7 @@ from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.shapes.dataset import SHAPES_WORD
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.columns import columns_of
 from alphaiou.study.grid import Grid, Row
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
@@ -20,8 +21,6 @@ from alphaiou.training.setup import resolve_splits
 DRAWN, DRAWN_SHARE = "shapes-discs-64", 0.5
 HELD_OUT = 0.2
 SCORED_TIMES = 4
-#: The scores of its table.
-SCORES = (*(f"ap{percent}" for percent in range(50, 100, 5)), "map", "map75_95")
 #: A change from almost nothing would be a large number without a meaning.
 LEAST_BASELINE = 0.005
 #: Rates of a training of a thousand steps.
@@ -83,7 +82,7 @@ def compare_grid(losses: Sequence[LossSpec], settings: CompareSettings) -> Grid:
         rows,
         (settings.seed,),
         pictures=True,
-        columns=SCORES,
+        columns=columns_of("threshold", "mean"),
         least_baseline=LEAST_BASELINE,
     )
 

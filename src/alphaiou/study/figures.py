@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from alphaiou._figures import FULL_WIDTH, INK, panel_title, save_figure, values_only
 from alphaiou.inference.figures import looks
-from alphaiou.inference.tables import column_title
+from alphaiou.metrics.columns import column_title
 from alphaiou.study.detections import Findings
 from alphaiou.study.grid import Grid
 from alphaiou.study.records import RowRuns, RunRecord, drawn_runs, grid_runs

@@ -55,6 +55,11 @@ class Grid:
     beside: tuple[Row, ...] = ()
     least_baseline: float = 0.0
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The scores that its runs must have, unless they are undefined."""
+        return (*self.columns, *self.found_shares)
+
     def recipes(self) -> Iterator[tuple[Row, Recipe]]:
         """Every run; all rows of one seed come before the next seed."""
         for seed in self.seeds:

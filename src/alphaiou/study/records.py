@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from alphaiou.errors import AlphaIoUError
+from alphaiou.metrics.columns import optional_columns, read_score
 from alphaiou.study.grid import Grid, Row
 from alphaiou.training.recipe import AUTO, Recipe, recipe_from, recipe_hash
 from alphaiou.training.record import RECORD
@@ -106,24 +107,19 @@ class RowRuns:
 
     def scores(self, column: str) -> dict[int, float]:
         """A score by seed; NaN where it is not defined."""
-        return {seed: as_number(run["scores"].get(column)) for seed, run in self.runs.items()}
+        return {seed: read_score(run["scores"], column) for seed, run in self.runs.items()}
 
     def with_scores(self, columns: Iterable[str]) -> RowRuns:
-        """The same row; runs whose records lack one of these scores count as missing."""
-        wanted = set(columns)
+        """The same row; runs whose records are older than one of these scores count as missing."""
+        wanted = optional_columns(columns)
         runs = {seed: run for seed, run in self.runs.items() if wanted <= run["scores"].keys()}
         return replace(self, runs=runs, missing=(*self.missing, *(self.runs.keys() - runs.keys())))
-
-
-def as_number(value: float | None) -> float:
-    """A score of a record; NaN where it is not defined."""
-    return float("nan") if value is None else float(value)
 
 
 def grid_runs(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, RowRuns]:
     """The runs of every row by its label.
 
-    A record without the scores that the grid compares counts as missing.
+    A record that is older than a score that the grid compares counts as missing.
     """
     by_question = _by_question(records.values())
     rows = {}
@@ -131,7 +127,7 @@ def grid_runs(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, RowRuns
         answers = {s: _answer(replace(row.recipe, seed=s), by_question) for s in grid.seeds}
         runs = {seed: record for seed, record in answers.items() if record is not None}
         missing = tuple(seed for seed, record in answers.items() if record is None)
-        rows[row.label] = RowRuns(row, runs, missing).with_scores(grid.found_shares)
+        rows[row.label] = RowRuns(row, runs, missing).with_scores(grid.compared)
     return rows
 
 

@@ -13,6 +13,7 @@ from alphaiou._environment import device_kind
 from alphaiou._files import write_file
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import SHAPES_WORD
+from alphaiou.metrics.columns import optional_columns
 from alphaiou.study.detections import FINDINGS
 from alphaiou.study.grid import Grid
 from alphaiou.study.pool import Ended, Job, WorkerPool, schedule, share_gpus_in_turn
@@ -185,7 +186,7 @@ def planned_runs(grids: Iterable[Grid], device: str = "cpu") -> list[PlannedRun]
             runs[name] = replace(
                 run,
                 pictures=run.pictures or grid.pictures,
-                columns=run.columns.union(grid.found_shares),
+                columns=run.columns | optional_columns(grid.compared),
             )
     return list(runs.values())
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from alphaiou.metrics.columns import columns_of
 from alphaiou.metrics.comparison import relative_improvement
 from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
 from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds
@@ -19,8 +20,8 @@ Item = TypeVar("Item")
 #: A row and its baseline.
 Pair = tuple[RowRuns, RowRuns]
 
-#: The scores of found objects, and the IoU threshold of each. Older records lack them.
-FOUND = {f"found{round(100 * threshold)}": threshold for threshold in HISTOGRAM_THRESHOLDS}
+#: The scores of found objects, and the IoU threshold of each.
+FOUND = dict(zip(columns_of("found"), HISTOGRAM_THRESHOLDS, strict=True))
 #: The most rows that one chart of found objects or of losses can show.
 MOST_ROWS = 6
 #: The fewest values that make a line.

@@ -11,8 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from alphaiou.inference.tables import cell, column_title, markdown
-from alphaiou.metrics.comparison import PAPER_COLUMNS, relative_improvement
+from alphaiou.inference.tables import cell, markdown
+from alphaiou.metrics.columns import COLUMNS, PAPER_COLUMNS, column_title
+from alphaiou.metrics.comparison import relative_improvement
 from alphaiou.study.grid import Grid
 from alphaiou.study.records import RowRuns, RunRecord, grid_runs
 from alphaiou.study.statistics import Interval, PairedChange, paired_change, seeds_word
@@ -30,10 +31,6 @@ INTERVAL_NOTE = (
 )
 #: The numbers of most tables.
 AP = "Average precision"
-COLUMN_ORDER = (
-    *(f"ap{percent}" for percent in range(50, 100, 5)),
-    *("map", "map75_95", "map_small", "map_medium", "map_large"),
-)
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ def study_table(
         columns: The scores; by default those of the grid.
     """
     published = {name for row in grid.rows for name in row.published}
-    usual = [name for name in COLUMN_ORDER if name in published.union(PAPER_COLUMNS)]
+    usual = [c.name for c in COLUMNS if c.name in published.union(PAPER_COLUMNS)]
     columns = columns or grid.columns or grid.found_shares or usual
     return table_of(grid, grid_runs(grid, records), columns)
 

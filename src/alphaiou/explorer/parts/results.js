@@ -1,15 +1,8 @@
 // The records of trainings: scores, what α changes, and how sure that is.
 
-const SCORE_COLUMNS = {
-  ap50: "AP50",
-  ap75: "AP75",
-  ap85: "AP85",
-  ap95: "AP95",
-  map: "mAP",
-  map75_95: "mAP75:95",
-};
-const SCORES = Object.keys(SCORE_COLUMNS);
-const AP_THRESHOLDS = [50, 75, 85, 95];
+const SCORES = Object.keys(DATA.columns);
+const AP_THRESHOLDS = SCORES.filter((score) => /^ap\d/.test(score))
+  .map((score) => Number(score.slice(2)));
 const COLOURS = 7;
 
 const signed = (points) => `${points < 0 ? "−" : "+"}${Math.abs(points).toFixed(2)}`;
@@ -51,7 +44,7 @@ function drawScores(runs) {
     ...(changes ? [["– change", "", ...changes.map(changeText)]] : []),
   ]);
   const styles = rows.map(([name]) => (name === "– change" ? "change" : ""));
-  fillTable(byId("scores"), ["loss", "seeds", ...Object.values(SCORE_COLUMNS)], rows, styles);
+  fillTable(byId("scores"), ["loss", "seeds", ...Object.values(DATA.columns)], rows, styles);
 }
 
 /** The runs with a baseline; of the chosen kind alone where all would be too many to tell apart. */
@@ -112,7 +105,7 @@ function drawSweep(runs) {
     .map(({ alpha, changes }) => [alpha, changes ? byScore(changes)[score] : [0]]));
   const most = Math.max(...lists.flat().map(([alpha]) => alpha), 3);
   drawChart(byId("chart-sweep"), {
-    label: `Change of ${SCORE_COLUMNS[score]} against α, in points`,
+    label: `Change of ${DATA.columns[score]} against α, in points`,
     x: { low: 0, high: 1.05 * most, label: "α" },
     y: changeAxis(lists.flat().map(([, change]) => change)),
     marks: [state.alpha],
@@ -124,7 +117,7 @@ function drawSweep(runs) {
 byId("setting").append(
   ...DATA.results.map(({ title }, i) => htmlElement("option", title, { value: i })));
 byId("score").append(
-  ...Object.entries(SCORE_COLUMNS).map(([value, name]) => htmlElement("option", name, { value })));
+  ...Object.entries(DATA.columns).map(([value, name]) => htmlElement("option", name, { value })));
 byId("score").value = "map75_95";
 for (const id of ["setting", "score"]) byId(id).addEventListener("change", redrawSoon);
 byId("result-choice").hidden = DATA.results.length < 2;

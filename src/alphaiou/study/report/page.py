@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from alphaiou._files import write_file
-from alphaiou.inference.tables import column_title
+from alphaiou.metrics.columns import column_title
 from alphaiou.study.detections import (
     FOUND,
     Findings,
