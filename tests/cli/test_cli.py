@@ -170,7 +170,7 @@ def test_simulate_writes_a_table_a_figure_and_numbers_and_resumes(capsys, tmp_pa
     first = (tmp_path / "curves.csv").read_text()
 
     assert main(["simulate", "iou", "ciou:3:1", *options]) == 0
-    assert "earlier run (--fresh computes them again): iou ciou:3:1" in " ".join(
+    assert "earlier run (--fresh recomputes them): iou ciou:3:1" in " ".join(
         capsys.readouterr().out.split()
     )
     assert (tmp_path / "curves.csv").read_text() == first
