@@ -219,6 +219,8 @@ def rank(changes: Changes) -> tuple[int, float]:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the grid on a data set."""
+    if len(arguments) not in (1, 2):
+        raise SystemExit("usage: python -m studies.voc320.search DATASET [FOLDER]")
     data, *out = map(Path, arguments)
     scale = quick_scale(data)
     run_grid([search_grid(scale)], out[0] if out else Path("runs/voc320"), data=scale.places)
