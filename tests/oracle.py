@@ -196,7 +196,7 @@ def mpdiou(pair: Pair, held: Pair, image_size: tuple[float, float] | None = None
     return Terms(float(plain_iou(pair)), penalties)
 
 
-def shape_iou(pair: Pair, held: Pair, scale: float = 1.0) -> Terms:
+def shape_iou(pair: Pair, held: Pair, scale: float = 0.0) -> Terms:
     # The shares depend on the target's aspect alone; for a point, which has none, they are equal.
     longer = max(pair.x.target, pair.y.target)
     width, height = (float(ratio(side.target, longer)) ** scale if longer else 1.0 for side in pair)
@@ -241,6 +241,23 @@ def biou(pair: Pair, held: Pair, beta: float = 0.2) -> Terms:
 
     bounds = [place(side) for side in pair] + [size(side) for side in pair]
     return Terms(1.0, tuple(huber(1 - bound, beta) for bound in bounds))
+
+
+def between(side: Side, share: Fraction) -> Side:
+    """The prediction moved towards the target by a share of the way."""
+    low, high = (p + share * (t - p) for p, t in ((side.a, side.c), (side.b, side.d)))
+    return side._replace(a=low, b=high)
+
+
+def interpiou(pair: Pair, held: Pair, coefficient: float = 0.98) -> Terms:
+    moved = Pair(*(between(side, Fraction(coefficient)) for side in pair))
+    return Terms(float(plain_iou(pair)), (float(1 - plain_iou(moved)),))
+
+
+def d_interpiou(pair: Pair, held: Pair, most: float = 0.98) -> Terms:
+    share = min(1 - plain_iou(held), Fraction(most))
+    moved = Pair(*(between(side, share) for side in pair))
+    return Terms(float(plain_iou(pair)), (float(1 - plain_iou(moved)),))
 
 
 # --- modifiers --------------------------------------------------------------------------------

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Bool, Float, Num
-from alphaiou.numerics import bounded_angle, safe_floor, upcast
+from alphaiou.numerics import bounded_angle, check_real, safe_floor, upcast
 
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 Corners = tuple[Tensor, Tensor]
 BOX_FORMATS: tuple[str, ...] = get_args(BoxFormat)
+#: The formats of a loss: those of axis-aligned boxes, and oriented ones (``alphaiou.oriented``).
+PairFormat = Literal["xyxy", "xywh", "cxcywh", "cxcywhr"]
+PAIR_FORMATS: tuple[str, ...] = get_args(PairFormat)
 
 
 @dataclass(eq=False)
@@ -101,7 +104,7 @@ class PairGeometry:
         beta = fixed / (1.0 - self.iou.detach() + fixed).clamp(min=safe_floor(v.dtype))
         return beta * v
 
-    def scaled(self, ratio: float) -> PairGeometry:
+    def scaled(self, ratio: float | Tensor) -> PairGeometry:
         """The geometry of the same pairs, every box scaled about its own centre."""
         pred, target = (_scaled(corners, ratio) for corners in self.corners)
         return _geometry(pred, target, self.valid)
@@ -143,16 +146,24 @@ def convert_boxes(
     return torch.cat((first, second), dim=-1)
 
 
-def check_pairs(pred: Tensor, target: Tensor) -> None:
-    """Check that both are of the same shape ``(*batch, 4)``."""
+def check_pairs(pred: Tensor, target: Tensor, box_format: PairFormat) -> None:
+    """Check the format, and that both have the same shape ``(*batch, 4)``; 5 if oriented."""
+    check_choice("box_format", box_format, PAIR_FORMATS)
     for name, boxes in (("pred", pred), ("target", target)):
-        if boxes.ndim == 0 or boxes.shape[-1] != 4:
-            raise ValueError(f"{name} must have shape (*batch, 4), got {tuple(boxes.shape)}")
+        check_boxes(name, boxes, box_format)
     if pred.shape != target.shape:
         raise ValueError(
             "pred and target must have the same shape (aligned pairs), got "
             f"pred {tuple(pred.shape)} and target {tuple(target.shape)}"
         )
+
+
+def check_boxes(name: str, boxes: Tensor, box_format: PairFormat, batch: str = "*batch") -> None:
+    """Check that boxes are real numbers and have as many columns as their format."""
+    check_real(name, boxes)
+    columns = 5 if box_format == "cxcywhr" else 4
+    if boxes.ndim == 0 or boxes.shape[-1] != columns or (batch != "*batch" and boxes.ndim != 2):
+        raise ValueError(f"{name} must have shape ({batch}, {columns}), got {tuple(boxes.shape)}")
 
 
 def check_box_format(box_format: str, name: str = "box_format") -> None:
@@ -242,7 +253,7 @@ def _ordered(corners: Corners) -> Corners:
     return torch.where(inverted, middle, low), torch.where(inverted, middle, high)
 
 
-def _scaled(corners: Corners, ratio: float) -> Corners:
+def _scaled(corners: Corners, ratio: float | Tensor) -> Corners:
     low, high = corners
     middle, half = 0.5 * (low + high), 0.5 * ratio * (high - low)
     return middle - half, middle + half

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -22,18 +23,83 @@ SIDE_FLOOR = 1e-3
 LOG_FLOOR = 2.0**-126
 #: The maximum value of a penalty, whose tenth power is finite in fp32.
 PENALTY_CEILING = 1e3
+#: The maximum power of a penalty, as log2; the ceiling above stays below it for every α up to 10.
+LOG2_POWER_CEILING = 100.0
 #: Below this α the Box-Cox form uses ``expm1``, because 1 − S^α would lose all precision.
 SMALL_ALPHA = 0.1
 
 Alpha = float | Tensor
 
+#: The version of torch, such as (2, 9).
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+#: Whether torch.compile traces the call.
+is_compiling: Callable[[], bool] = (
+    torch.compiler.is_compiling
+    if hasattr(torch.compiler, "is_compiling")
+    else torch._utils.is_compiling  # until torch 2.2
+)
+
 
 def check_number(name: str, value: float, *, least: float = 0.0, strict: bool = True) -> None:
     """Check that a number is finite and above ``least``, or equal to it if not ``strict``."""
+    check_is_number(name, value)
     # Comparisons only, which torch.compile can trace for a number that changes between calls.
     if not (least < value < math.inf) and (strict or value != least):
         sign = ">" if strict else ">="
         raise ValueError(f"{name} must be a finite number {sign} {least:g}, got {value!r}")
+
+
+def check_is_number(name: str, value: object, allowed: str = "a number") -> None:
+    """Reject texts, complex numbers and whatever else is no real number."""
+    # The first test is all that torch.compile traces.
+    if not isinstance(value, (float, int)) and not isinstance(value, Real):
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+
+
+def check_real(name: str, value: Tensor) -> None:
+    """Reject a complex tensor."""
+    if value.is_complex():
+        raise ValueError(f"{name} must hold real numbers, got {value.dtype}")
+
+
+def check_tensor(name: str, value: Tensor, *, least: float = 0.0, strict: bool = True) -> None:
+    """Check the numbers of a tensor on the CPU as ``check_number`` does.
+
+    On other devices reading them would be a synchronisation, and under torch.compile or in a
+    transform it is impossible: there they are not checked.
+    """
+    check_real(name, value)
+    if not is_readable(value):
+        return
+    wrong = ~((value > least if strict else value >= least) & value.isfinite())
+    if wrong.any():
+        check_number(name, value[wrong][0].item(), least=least, strict=strict)
+
+
+def check_unit_interval(name: str, value: Tensor) -> None:
+    """Check that the numbers of a tensor on the CPU lie in [0, 1], but for rounding."""
+    check_real(name, value)
+    if is_readable(value):
+        wrong = ~((value >= -1e-3) & (value <= 1.001))
+        if wrong.any():
+            raise ValueError(f"{name} must lie in [0, 1], got {value[wrong][0].item():g}")
+
+
+def is_traced() -> bool:
+    """Whether ``torch.jit.trace`` records the call."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+
+
+def is_readable(value: Tensor) -> bool:
+    """Whether reading the numbers of a tensor costs nothing: a plain one on the CPU."""
+    return (
+        value.is_cpu
+        and not is_compiling()
+        and not is_traced()
+        and not torch._C._are_functorch_transforms_active()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and type(value) in (Tensor, torch.nn.Parameter)
+    )
 
 
 def safe_floor(dtype: torch.dtype) -> float:
@@ -91,6 +157,16 @@ def bounded_angle(side: Tensor, other: Tensor) -> Tensor:
     return scale_gradient(angle, (longer / SIDE_FLOOR).clamp(max=1.0).square())
 
 
+def length(vector: Tensor) -> Tensor:
+    """The length of vectors, exact at any scale; the gradient at the origin is 0."""
+    # In units of the largest component: its square neither vanishes nor overflows.
+    unit = vector.detach().abs().amax(-1)
+    is_zero = unit < safe_floor(unit.dtype)
+    unit = unit.masked_fill(is_zero, 1.0)
+    square = (vector / unit[..., None]).square().sum(-1)
+    return torch.where(is_zero, 0.0, unit * square.masked_fill(is_zero, 1.0).sqrt())
+
+
 def power(base: Tensor, alpha: Alpha) -> Tensor:
     """``base^α`` for base ≥ 0 and α > 0, its slope capped where α < 1."""
     if isinstance(alpha, float):
@@ -103,6 +179,15 @@ def power(base: Tensor, alpha: Alpha) -> Tensor:
         floor = torch.where(alpha < 1.0, SLOPE_FLOOR, 0.0).to(base.dtype)
     slope = alpha * _floor_power(floor, alpha - 1.0)
     return _straight_below(floor, slope, lambda x: x.pow(alpha), base)
+
+
+def penalty_power(penalty: Tensor, alpha: Alpha) -> Tensor:
+    """``penalty^α``, at most 2¹⁰⁰ however large α is."""
+    if isinstance(alpha, Tensor):
+        penalty = torch.minimum(penalty, torch.exp2(LOG2_POWER_CEILING / alpha.detach()))
+    elif alpha > 10.0:
+        penalty = penalty.clamp(max=2.0 ** (LOG2_POWER_CEILING / alpha))
+    return power(penalty, alpha)
 
 
 def power_loss(similarity: Tensor, alpha: Alpha, *, box_cox: bool) -> Tensor:

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Any, NamedTuple
 
-import alphaiou
 from alphaiou.losses import kinds, modifiers
 from tests import oracle
 
@@ -15,15 +14,17 @@ class Twin(NamedTuple):
     oracle: Any
 
 
-NAMES = tuple(alphaiou.KINDS)
+NAMES = kinds.kinds_of()
 _IMAGE = {"image_size": (1.5, 2.0)}
 _VARIANTS = {
     "mpdiou_image": ("mpdiou", _IMAGE),
     "nwd_constant": ("nwd", {"constant": 0.5}),
     "shape_iou_scale": ("shape_iou", {"scale": 0.5}),
-    "shape_iou_scale_0": ("shape_iou", {"scale": 0.0}),
+    "shape_iou_scale_1": ("shape_iou", {"scale": 1.0}),
     "piou_v2": ("piou", {"version": 2}),
     "biou_beta": ("biou", {"beta": 0.5}),
+    "interpiou_half": ("interpiou", {"coefficient": 0.5}),
+    "d_interpiou_most": ("d_interpiou", {"most": 0.7}),
 }
 KINDS = {name: Twin(name, getattr(oracle, name)) for name in NAMES} | {
     label: Twin(partial(getattr(kinds, name), **options), partial(getattr(oracle, name), **options))

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import pickle
 from functools import partial
 
@@ -17,7 +18,11 @@ from tests.losses.catalogue import CHAINS, KINDS, NAMES
 from tests.strategies import FORMATS, encode, generic_pairs
 
 ALPHAS = (0.5, 1.0, 2.0, 3.0)
-HELD = {"ciou", "piou_v2"}  # a piece is held constant: the derivative is not that of the value
+HELD = {
+    "ciou",
+    "piou_v2",
+    "d_interpiou",
+}  # a piece is held constant: the derivative is not that of the value
 FREE = tuple(kind for kind in KINDS if kind not in HELD)
 
 
@@ -82,7 +87,7 @@ def test_gradcheck_of_both_boxes(kind, alpha):
     pred, target = generic_pairs(4, seed=5)
     pred.requires_grad_()
     # Shape-IoU's shares ww and hh, which are the target's own, are held constant.
-    target.requires_grad_("shape_iou" not in kind or kind == "shape_iou_scale_0")
+    target.requires_grad_("shape_iou_scale" not in kind)
     loss = partial(alpha_iou_loss, kind=KINDS[kind].ours, alpha=alpha)
     assert gradcheck(loss, (pred, target))
 
@@ -254,6 +259,36 @@ def test_compiled_wise_keeps_its_mean():
     torch.testing.assert_close(ours.state_dict(), eager.state_dict())
 
 
+# --- torch.export and torch.jit.trace -------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_export_for_any_number_of_pairs(reduction):
+    module = AlphaIoULoss("ciou", reduction=reduction)
+    pred, target = generic_pairs(9, seed=22, dtype=torch.float32)
+    pairs = torch.export.Dim("pairs", min=2)
+    exported = torch.export.export(
+        module, (pred[:5], target[:5]), dynamic_shapes=({0: pairs}, {0: pairs})
+    ).module()
+    for count in (5, 9, 2):
+        expected = module(pred[:count], target[:count])
+        torch.testing.assert_close(exported(pred[:count], target[:count]), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("with_weight", [False, True])
+@pytest.mark.parametrize("kind", ["iou", "ciou", "nwd", "shape_iou"])
+def test_trace_for_any_number_of_pairs(kind, with_weight):
+    module = AlphaIoULoss(kind)
+    pairs = *generic_pairs(9, seed=22, dtype=torch.float32), torch.linspace(0, 1, 9)
+    inputs = pairs if with_weight else pairs[:2]
+    traced = torch.jit.trace(module, tuple(x[:4] for x in inputs))
+    for count in (4, 9, 1, 0):
+        part = tuple(x[:count] for x in inputs)
+        torch.testing.assert_close(traced(*part), module(*part))
+
+
 # --- the Module's state ---------------------------------------------------------------------------
 
 
@@ -281,6 +316,21 @@ def test_running_mean_by_hand(name):
     module.eval()
     module(pred, target)
     assert mean_loss(module).item() == pytest.approx(mean, rel=1e-6)
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([1.0, 1, 1, 1, 1, 0, 0, 2, 2, 2])])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_pairs_that_are_not_finite_do_not_enter_the_running_mean(bad, weight):
+    pred, target = batches()[0]
+    pred[2, 1], target[4, 2], pred[5] = bad, bad, bad
+    module = AlphaIoULoss(kind="diou", modifiers=(modifiers.Wise(momentum=0.5),))
+    module(pred, target, weight)
+    keep = pred.isfinite().all(1) & target.isfinite().all(1)
+    keep &= torch.ones(10, dtype=torch.bool) if weight is None else weight != 0
+    mean = alpha_iou_loss(pred[keep], target[keep], alpha=1.0).mean().item()
+    assert mean_loss(module).item() == pytest.approx(0.5 + 0.5 * mean, rel=1e-6)
+    module(torch.full_like(pred, bad), target, weight)
+    assert mean_loss(module).item() == pytest.approx(0.5 + 0.5 * mean, rel=1e-6)
 
 
 def test_running_mean_moves_before_it_is_used():
@@ -358,3 +408,14 @@ def test_module_shows_its_settings():
     shown = repr(AlphaIoULoss(kind="ciou", alpha=2.5))
     assert "ciou" in shown
     assert "2.5" in shown
+
+
+@pytest.mark.parametrize("kind", ["interpiou", "d_interpiou"])
+def test_interpiou_pulls_boxes_that_do_not_meet_up_to_its_reach(kind):
+    """At c = 0.98 a box meets its target from fifty times its size away; IoU has no slope there."""
+    target = torch.tensor([[0.0, 0.0, 1.0, 1.0]], dtype=torch.float64)
+    for shift, reached in ((2.0, True), (49.0, True), (51.0, False)):
+        pred = target + shift
+        slope = gradient_of(pred, target, kind=kind, alpha=1.0)
+        assert (slope > 0).any() == reached
+        assert gradient_of(pred, target, kind="iou", alpha=1.0).count_nonzero() == 0

@@ -463,6 +463,20 @@ def test_zero_size_boxes_have_bounded_gradients(kind, chain, alpha):
         assert (gradient.view(-1, 2, 2).abs() * hull[:, None]).max() <= 1e4
 
 
+@pytest.mark.parametrize("as_tensor", [False, True])
+@pytest.mark.parametrize("alpha", [11.0, 40.0, 127.0, 129.0, 1000.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_alpha_above_10_stays_finite(kind, alpha, as_tensor):
+    """The penalties of siou, shape_iou and of mpdiou with an image size exceed 1."""
+    pred, target = generic_pairs(500, seed=23, dtype=torch.float32, size=100.0)
+    pred[:100] *= 1000  # far away
+    pred[100:200, 2:] = pred[100:200, :2]  # points
+    target[150:300, 2:] = target[150:300, :2] + torch.tensor([1e-3, 1.0])
+    power = torch.tensor(alpha) if as_tensor else alpha
+    loss, *gradients = with_gradients(pred, target, kind=KINDS[kind].ours, alpha=power)
+    assert_finite([loss, *gradients])
+
+
 def test_fp16_gradients_saturate():
     """1 px = 1e-5: the slope of 1e5 a unit does not fit fp16."""
     pred = torch.tensor([0.0, 0.0, 3e-6, 3e-6], dtype=torch.float16, requires_grad=True)

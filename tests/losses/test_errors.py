@@ -5,9 +5,11 @@ from functools import partial
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
+from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss, box_iou, pairwise_iou
 from alphaiou.losses import kinds, modifiers
+from alphaiou.losses.pair_loss import PairLoss
 from tests.losses.catalogue import NAMES
 from tests.strategies import FORMATS
 
@@ -127,6 +129,101 @@ def test_wrong_avg_factor(value):
     )
 
 
+@pytest.mark.parametrize("value", ["3", None, 3j, [3.0]])
+@pytest.mark.parametrize("name", ["alpha", "avg_factor", "weight"])
+def test_arguments_that_are_no_numbers(name, value):
+    if value is None and name != "alpha":
+        pytest.skip("the default")
+    options = {name: value, "reduction": "mean"}
+    raises(lambda: alpha_iou_loss(BOXES, BOXES, **options), name, "tensor", repr(value))
+    if name == "alpha":
+        raises(lambda: AlphaIoULoss(alpha=value), name, repr(value))
+        raises(lambda: AlphaSchedule(value, 3.0), "start", "number", repr(value))
+    else:
+        call = partial(AlphaIoULoss(), BOXES, BOXES, **{name: value})
+        raises(call, name, "tensor", repr(value))
+
+
+@pytest.mark.parametrize("value", ["3", 3j])
+def test_wrong_type_of_penalty_alpha(value):
+    call = partial(alpha_iou_loss, BOXES, BOXES, penalty_alpha=value)
+    raises(call, "penalty_alpha", "tensor", repr(value))
+
+
+@pytest.mark.parametrize("value", ["3", 3j])
+def test_wrong_type_of_the_weight_of_a_pair_loss(value):
+    raises(lambda: PairLoss("diou:3", weight=value), "weight", "number", repr(value))
+
+
+def test_complex_tensors():
+    wrong = BOXES.to(torch.complex64)
+    raises(lambda: alpha_iou_loss(wrong, BOXES), "pred", "real", "complex64")
+    raises(lambda: alpha_iou_loss(BOXES, wrong), "target", "real", "complex64")
+    raises(lambda: box_iou(wrong, BOXES), "pred", "real", "complex64")
+    raises(lambda: pairwise_iou(BOXES, wrong), "boxes2", "real", "complex64")
+    for name in ("alpha", "penalty_alpha", "weight", "avg_factor"):
+        options = {name: torch.ones((), dtype=torch.complex64), "reduction": "mean"}
+        raises(partial(alpha_iou_loss, BOXES, BOXES, **options), name, "real", "complex64")
+
+
+def test_an_avg_factor_is_one_number():
+    pair = torch.ones(2)
+    raises(
+        lambda: alpha_iou_loss(BOXES, BOXES, reduction="mean", avg_factor=pair),
+        *("avg_factor", "one number", "2"),
+    )
+
+
+WRONG_TENSORS = [
+    ("alpha", -1.0, ">= 0"),
+    ("alpha", math.nan, ">= 0"),
+    ("alpha", math.inf, ">= 0"),
+    ("penalty_alpha", 0.0, "> 0"),
+    ("penalty_alpha", -2.0, "> 0"),
+    ("penalty_alpha", math.nan, "> 0"),
+    ("avg_factor", -1.0, ">= 0"),
+    ("avg_factor", math.nan, ">= 0"),
+    ("avg_factor", math.inf, ">= 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "allowed"), WRONG_TENSORS)
+def test_wrong_numbers_in_tensors_on_the_cpu(name, value, allowed):
+    tensor = torch.tensor(value) if name == "avg_factor" else torch.tensor([1.0, value, 2.0])
+    call = partial(alpha_iou_loss, BOXES, BOXES + 1, kind="diou", reduction="mean")
+    raises(lambda: call(**{name: tensor}), name, str(value), allowed)
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+def test_calls_with_tensors_can_be_recorded(mode):
+    """Under make_fx too reading a tensor is impossible."""
+
+    def loss(pred, target, alpha):
+        return alpha_iou_loss(pred, target, alpha=alpha, reduction="mean", avg_factor=alpha)
+
+    recorded = make_fx(loss, tracing_mode=mode)(BOXES + 1, BOXES, torch.tensor(2.0))
+    other = (BOXES + 0.5, BOXES, torch.tensor(3.0))
+    torch.testing.assert_close(recorded(*other), loss(*other))
+
+
+UNCHECKED = [("alpha", 0.0), ("penalty_alpha", 1.0), ("avg_factor", 0.0)]
+
+
+@pytest.mark.parametrize("value", [-1.0, -math.inf, math.nan])
+@pytest.mark.parametrize(("name", "acts_as"), UNCHECKED)
+def test_wrong_numbers_in_tensors_that_cannot_be_read(name, acts_as, value):
+    """As on CUDA: in a transform, reading a tensor is impossible, so nothing is checked."""
+
+    def loss(number):
+        options = {"kind": "diou", "alpha": 2.0, "reduction": "mean"} | {name: number}
+        return alpha_iou_loss(BOXES, BOXES + 1, **options)
+
+    found = torch.func.vmap(loss)(torch.tensor([value, acts_as, 2.0]))
+    torch.testing.assert_close(found[0], found[1])
+    assert found.isfinite().all()
+    assert found[1] != found[2]
+
+
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
 def test_wrong_progress(value):
     schedule = AlphaSchedule(1.0, 3.0)
@@ -153,6 +250,8 @@ WRONG_PARAMETERS = [
     ("kind", partial(kinds.biou, beta=0.0), ("beta", "0.0")),
     ("kind", partial(kinds.biou, beta=-0.5), ("beta", "-0.5")),
     ("kind", partial(kinds.shape_iou, scale=-1.0), ("scale", "-1.0")),
+    ("kind", partial(kinds.interpiou, coefficient=1.0), ("interpolation", "below 1", "1.0")),
+    ("kind", partial(kinds.d_interpiou, most=-0.1), ("interpolation", "-0.1")),
     ("modifier", partial(modifiers.inner, ratio=0.0), ("ratio", "0.0")),
     ("modifier", partial(modifiers.inner, ratio=-1.0), ("ratio", "-1.0")),
     ("modifier", partial(modifiers.focaler, lower=0.5, upper=0.5), ("lower", "upper", "0.5")),

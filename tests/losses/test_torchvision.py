@@ -4,23 +4,20 @@ from functools import partial
 
 import pytest
 import torch
-from torchvision.ops import (
-    complete_box_iou_loss,
-    distance_box_iou_loss,
-    generalized_box_iou_loss,
-)
 
 from alphaiou import alpha_iou_loss
 from tests.strategies import adversarial_pairs, generic_pairs
 
+tv = pytest.importorskip("torchvision.ops")
+
 REFERENCES = {
-    "giou": generalized_box_iou_loss,
-    "diou": distance_box_iou_loss,
-    "ciou": complete_box_iou_loss,
+    "giou": tv.generalized_box_iou_loss,
+    "diou": tv.distance_box_iou_loss,
+    "ciou": tv.complete_box_iou_loss,
 }
 PIXELS = 640.0
 # The epsilon of CIoU's β is relative to 1: in float64 it has to go. (It goes no further than β.)
-EXACT = REFERENCES | {"ciou": partial(complete_box_iou_loss, eps=0.0)}
+EXACT = REFERENCES | {"ciou": partial(tv.complete_box_iou_loss, eps=0.0)}
 # torchvision adds 1e-7 to areas: relative to the area of boxes this large it is below 1e-15.
 ENORMOUS = 1e6
 
@@ -86,7 +83,7 @@ def test_reductions_agree():
     for reduction in ("mean", "sum"):
         actual = alpha_iou_loss(pred, target, kind="giou", alpha=1.0, reduction=reduction)
         torch.testing.assert_close(
-            actual, generalized_box_iou_loss(pred, target, reduction=reduction)
+            actual, tv.generalized_box_iou_loss(pred, target, reduction=reduction)
         )
 
 
@@ -98,7 +95,7 @@ def test_reductions_agree():
 def test_ciou_where_torchvision_is_nan(pred):
     pred = torch.tensor([pred])
     target = torch.tensor([[10.0, 10.0, 50.0, 40.0]])
-    _, theirs = value_and_gradient(complete_box_iou_loss, pred, target)
+    _, theirs = value_and_gradient(tv.complete_box_iou_loss, pred, target)
     assert not theirs.isfinite().all()
     value, gradient = value_and_gradient(ours("ciou"), pred, target)
     assert value.isfinite().all()

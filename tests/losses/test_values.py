@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss, AlphaSchedule, alpha_iou_loss
-from alphaiou.losses import kinds, modifiers
+from alphaiou.losses import ScheduledInner, kinds, modifiers
+from alphaiou.losses.module import check_stateless
 from tests import oracle
 from tests.losses.catalogue import CHAINS, IN_PIXELS, KINDS, NAMES
 from tests.strategies import DTYPES, FORMATS, adversarial_pairs, encode, generic_pairs
@@ -246,6 +247,11 @@ HALF = (1 - math.exp(-0.5)) ** 4  # the shape cost of a side half as long as the
         ("piou", DIAGONAL, 1 / 7, (1 - math.exp(-1 / 4),)),
         ("nwd", DIAGONAL, math.exp(-math.sqrt(2) / 12.8), ()),
         ("biou", DIAGONAL, 1, (0.9, 0.9)),
+        # the moved box: 0.02, a half, 1/7 (IoU itself) and 0.3 of the offset of 1 are left
+        ("interpiou", DIAGONAL, 1 / 7, (1 - 1.98**2 / (8 - 1.98**2),)),
+        ("interpiou_half", DIAGONAL, 1 / 7, (3.5 / 5.75,)),
+        ("d_interpiou", DIAGONAL, 1 / 7, (1 - 169 / 223,)),
+        ("d_interpiou_most", DIAGONAL, 1 / 7, (1 - 2.89 / 5.11,)),
         ("iou", CROSSED, 1 / 3, ()),
         ("giou", CROSSED, 1 / 3, (1 / 4,)),
         ("diou", CROSSED, 1 / 3, (1 / 16,)),
@@ -253,10 +259,10 @@ HALF = (1 - math.exp(-0.5)) ** 4  # the shape cost of a side half as long as the
         ("eiou", CROSSED, 1 / 3, (1 / 16, 1 / 4, 1 / 4)),
         ("siou", CROSSED, 1 / 3, (1 - math.exp(-1 / 16) + HALF,)),
         ("mpdiou", CROSSED, 1 / 3, (0, 8 / 32)),
-        ("shape_iou_scale_0", CROSSED, 1 / 3, (1 / 16, HALF)),
+        ("shape_iou", CROSSED, 1 / 3, (1 / 16, HALF)),
         # target 2 × 4: ww = 2/3, hh = 4/3
         (
-            "shape_iou",
+            "shape_iou_scale_1",
             CROSSED,
             1 / 3,
             (
@@ -269,6 +275,8 @@ HALF = (1 - math.exp(-0.5)) ** 4  # the shape cost of a side half as long as the
         ("nwd", CROSSED, math.exp(-2 / 12.8), ()),
         # bounds: x (2 − 2)/(2 + 2), y (4 − 2)/(4 + 2), w and h 1/2
         ("biou", CROSSED, 1, (0.9, 2 / 3 - 0.1, 0.4, 0.4)),
+        # half way lies the square of 3
+        ("interpiou_half", CROSSED, 1 / 3, (5 / 11,)),
         ("biou_beta", CROSSED, 1, (0.75, 2 / 3 - 0.25, 0.25, 0.25)),
     ],
 )
@@ -328,6 +336,30 @@ def test_wise_against_the_oracle(version, alpha):
         pred.tolist(), target.tolist(), kind=oracle.eiou, alpha=alpha, modifiers=(weigh,)
     )
     OURS(actual.tolist(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("box_format", FORMATS)
+@pytest.mark.parametrize("offset", [10.0, 0.1, 0.01, 1e-3, 1e-6, 1e-9])
+def test_slope_of_nwd_near_the_target(offset, box_format):
+    """S = exp(−W₂/constant) has the slope 1/constant at the target, however near a box is."""
+    target = torch.tensor([100.0, 50.0, 140.0, 90.0], dtype=torch.float64)
+    pred = target + torch.tensor([offset, 0, offset, 0], dtype=torch.float64)
+    pred, target = (encode(boxes, box_format) for boxes in (pred, target))
+    pred.requires_grad_()
+    alpha_iou_loss(pred, target, kind="nwd", alpha=1.0, box_format=box_format).backward()
+    along_x = pred.grad[0] + pred.grad[2] if box_format == "xyxy" else pred.grad[0]
+    assert along_x.item() == pytest.approx(math.exp(-offset / 12.8) / 12.8, rel=1e-5)
+
+
+def test_distance_of_nwd_neither_vanishes_nor_overflows():
+    for size in (1e-25, 1e-12, 1.0, 1e12, 1e25):
+        target = size * torch.tensor([0.0, 0.0, 1.0, 1.0])
+        kind = partial(kinds.nwd, constant=size)
+        pred = (target + size * torch.tensor([3.0, 4.0, 3.0, 4.0])).requires_grad_()
+        loss = alpha_iou_loss(pred, target, kind=kind, alpha=1.0)
+        loss.backward()
+        assert loss.item() == pytest.approx(1 - math.exp(-5), rel=1e-5)
+        assert pred.grad.isfinite().all()
 
 
 # --- identities ----------------------------------------------------------------------------------
@@ -475,3 +507,32 @@ def test_in_pixels_is_said_of_the_right_kinds():
             alpha_iou_loss(pred * s, target * s, kind=KINDS[kind].ours, alpha=1.0) for s in (1, 10)
         )
         assert (here - there).abs().max() > 1e-2
+
+
+def test_a_scheduled_ratio_is_that_of_inner_at_every_progress():
+    boxes = generic_pairs(50, seed=13)
+    inner = ScheduledInner(AlphaSchedule(2.0, 0.5))
+    module = AlphaIoULoss("ciou", 2.0, modifiers=(inner, "focaler"), reduction="none")
+    for progress, ratio in ((0.0, 2.0), (0.5, 1.25), (1.0, 0.5)):
+        module.set_progress(progress)
+        fixed = (partial(modifiers.inner, ratio=ratio), "focaler")
+        expected = alpha_iou_loss(*boxes, kind="ciou", alpha=2.0, modifiers=fixed)
+        torch.testing.assert_close(module(*boxes), expected, rtol=1e-12, atol=0)
+    assert {name: value.item() for name, value in module.state_dict().items()} == {
+        "stateful.0.ratio": 0.5
+    }
+    assert "ScheduledInner(schedule=AlphaSchedule(start=2.0, end=0.5" in repr(module)
+    check_stateless("matcher_loss", module)
+    with pytest.raises(ValueError, match="ratio must be a finite number > 0, got 0"):
+        ScheduledInner(lambda progress: 1.0 - progress)
+    with pytest.raises(ValueError, match="progress must lie in"):
+        module.set_progress(1.5)
+
+
+def test_a_compiled_loss_sees_the_ratio_move():
+    boxes = generic_pairs(5, seed=14)
+    module = AlphaIoULoss("iou", modifiers=(ScheduledInner(AlphaSchedule(2.0, 0.5)),))
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    for progress in (0.0, 1.0):
+        module.set_progress(progress)
+        torch.testing.assert_close(compiled(*boxes), module(*boxes))

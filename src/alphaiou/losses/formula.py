@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from alphaiou.boxes import BoxFormat, pair_geometry
+from alphaiou.boxes import PairFormat
 from alphaiou.losses.kinds import TermsFunction
 from alphaiou.losses.modifiers import Modifier
-from alphaiou.numerics import Alpha, power, power_loss
+from alphaiou.numerics import Alpha, penalty_power, power_loss
+from alphaiou.oriented import geometry_of
 
 
 class Exponent(NamedTuple):
@@ -36,7 +37,7 @@ def reference_loss(
     modifiers: Sequence[Modifier] = (),
     alphas: tuple[Exponent, Exponent],
     box_cox: bool,
-    box_format: BoxFormat,
+    box_format: PairFormat,
     weight: Tensor | None,
     reduce: bool,
 ) -> Tensor:
@@ -58,14 +59,14 @@ def reference_loss(
         valid = weight != 0
         # Identical boxes in place of whatever a pair of weight 0 holds, which may be NaN.
         pred, target = (boxes.where(valid[..., None], 0) for boxes in (pred, target))
-    pair = pair_geometry(pred, target, box_format, valid)
+    pair = geometry_of(pred, target, box_format, valid)
     terms = terms_of(pair)
     for modify in modifiers:
         terms = modify(terms, pair)
     alpha, penalty_alpha = (_value(alpha, terms.similarity) for alpha in alphas)
     loss = power_loss(terms.similarity, alpha, box_cox=box_cox)
     for penalty in terms.penalties:
-        loss = loss + power(penalty, penalty_alpha)
+        loss = loss + penalty_power(penalty, penalty_alpha)
     if terms.weight is not None:
         loss = loss * terms.weight
     if weight is not None:

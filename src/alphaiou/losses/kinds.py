@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from alphaiou._shapes import Float
-from alphaiou.boxes import PairGeometry, check_choice, norm_squared
-from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, check_number, power
+from alphaiou.boxes import PairFormat, PairGeometry, check_choice, norm_squared
+from alphaiou.losses import gaussians
+from alphaiou.numerics import PENALTY_CEILING, bounded_ratio, check_number, length, safe_floor
+from alphaiou.oriented import Geometry, OrientedGeometry, geometry_type
 
 #: PIoU's exponential is 0 long before an edge lies this many target sides away.
 GAP_CEILING = 1e3
@@ -36,7 +38,7 @@ class Terms:
     weight: Float[Tensor, "*batch"] | None = None
 
 
-TermsFunction = Callable[[PairGeometry], Terms]
+TermsFunction = Callable[[Any], Terms]
 
 
 class ResolvedKind(NamedTuple):
@@ -50,6 +52,8 @@ class ResolvedKind(NamedTuple):
     #: The name of the kind, and its parameter as it was given, if it was: a number or a size.
     name: str = ""
     parameter: tuple[float, ...] = ()
+    #: What the kind can read; a function of your own reads what it reads.
+    geometries: tuple[type[Geometry], ...] = (PairGeometry, OrientedGeometry)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +71,7 @@ class Kind:
         kernel: The name of its fused kernel in ``kernels/analytic.py``; ``None`` without one.
         number: Checks the parameter and returns the number that the kernel takes in its place.
         variant: The kernel for other values of the parameter than the default, if that is another.
+        geometries: The geometries that ``terms`` reads: of axis-aligned boxes, oriented ones, both.
         parameters: The keyword arguments of ``terms`` with their defaults.
         resolved: The kind with its default parameter.
     """
@@ -79,6 +84,7 @@ class Kind:
     kernel: str | None = field(default=None, repr=False)
     number: Callable[[Any], float] | None = field(default=None, repr=False)
     variant: str | None = field(default=None, repr=False)
+    geometries: tuple[type[Geometry], ...] = field(default=(PairGeometry,), repr=False)
     parameters: Mapping[str, Any] = field(init=False, repr=False)
     resolved: ResolvedKind = field(init=False, repr=False)
 
@@ -92,17 +98,19 @@ class Kind:
             )
         object.__setattr__(self, "parameters", defaults)
         number = 0.0 if self.number is None else self.number(*defaults.values())
-        resolved = ResolvedKind(self.terms, self.kernel, number, self.name)
+        resolved = ResolvedKind(
+            self.terms, self.kernel, number, self.name, geometries=self.geometries
+        )
         object.__setattr__(self, "resolved", resolved)
 
-    def __call__(self, pair: PairGeometry, **options: Any) -> Terms:  # noqa: ANN401
+    def __call__(self, pair: Geometry, **options: Any) -> Terms:  # noqa: ANN401
         """The terms of box pairs."""
         return self.terms(pair, **options)
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedKind:
         """The kind with some of its parameters set."""
         if self.kernel is None:
-            return ResolvedKind(partial(self.terms, **options))
+            return ResolvedKind(partial(self.terms, **options), geometries=self.geometries)
         for option in options:
             if option not in self.parameters:
                 raise TypeError(f"{self.name}() got an unexpected keyword argument {option!r}")
@@ -118,26 +126,27 @@ class Kind:
             number,
             self.name,
             tuple(map(float, value)) if isinstance(value, Iterable) else (number,),
+            self.geometries,
         )
 
 
-def iou(pair: PairGeometry) -> Terms:
+def iou(pair: Geometry) -> Terms:
     """IoU: no penalty."""
     return Terms(pair.iou)
 
 
-def giou(pair: PairGeometry) -> Terms:
+def giou(pair: Geometry) -> Terms:
     """GIoU: ``|C ∖ (B ∪ Bᵍ)| / |C|``, the empty share of the hull."""
     return Terms(pair.iou, (pair.hull_gap(),))
 
 
-def diou(pair: PairGeometry) -> Terms:
+def diou(pair: Geometry) -> Terms:
     """DIoU: ``ρ²/c²``, the distance of the centres."""
     return Terms(pair.iou, (pair.squared_distance(pair.center),))
 
 
-def ciou(pair: PairGeometry) -> Terms:
-    """CIoU: DIoU and ``βv``, the difference of the aspect ratios."""
+def ciou(pair: Geometry) -> Terms:
+    """CIoU: DIoU and ``βv``, the difference of the aspect ratios (and angles, where boxes have)."""
     return Terms(pair.iou, (*diou(pair).penalties, pair.aspect()))
 
 
@@ -182,10 +191,11 @@ def image_diagonal(image_size: tuple[float, float] | None) -> float:
     return math.hypot(height, width)
 
 
-def shape_iou(pair: PairGeometry, *, scale: float = 1.0) -> Terms:
+def shape_iou(pair: PairGeometry, *, scale: float = 0.0) -> Terms:
     """Shape-IoU: distance and side mismatch, each axis weighted by the other side of the target.
 
     ``ww = 2wᵍˢ/(wᵍˢ + hᵍˢ)`` weighs y, ``hh`` weighs x; both are held constant in the gradient.
+    ``scale=0`` is the default of the authors' code: both weights are 1.
     """
     shape_scale(scale)
     sides = (pair.target * pair.shape).detach()
@@ -206,7 +216,8 @@ def shape_scale(scale: float) -> float:
 def piou(pair: PairGeometry, *, version: int = 1) -> Terms:
     """Powerful-IoU: ``1 − exp(−P²)``, P the mean edge gap as a share of the target's side.
 
-    ``version=2`` adds the non-monotonic weight ``3u·exp(−u²)``, ``u = 1.3·exp(−P)``.
+    ``version=2`` adds the non-monotonic weight ``3u·exp(−u²)``, ``u = 1.3·exp(−P)``. The weight is
+    held constant in the gradient; the authors' code differentiates it.
     """
     piou_version(version)
     shift = pair.low.abs() + pair.high.abs()
@@ -231,9 +242,8 @@ def nwd(pair: PairGeometry, *, constant: float = 12.8) -> Terms:
     ``W₂² = ρ² + ¼(w − wᵍ)² + ¼(h − hᵍ)²``.
     """
     nwd_constant(constant)
-    spread = norm_squared(0.5 * pair.growth * pair.shape)
-    distance = power(norm_squared(pair.center * pair.shape) + spread, 0.5)
-    return Terms(torch.exp(-distance * (pair.unit.amax(-1) / constant)))
+    parts = torch.cat((pair.center * pair.shape, 0.5 * pair.growth * pair.shape), dim=-1)
+    return Terms(torch.exp(-length(parts) * (pair.unit.amax(-1) / constant)))
 
 
 def nwd_constant(constant: float) -> float:
@@ -261,6 +271,63 @@ def biou_beta(beta: float) -> float:
     return float(beta)
 
 
+def interpiou(pair: PairGeometry, *, coefficient: float = 0.98) -> Terms:
+    """InterpIoU: ``1 − IoU(B′, Bᵍ)``, ``B′ = (1 − c)·B + c·Bᵍ``, a box that has left B for Bᵍ.
+
+    ``coefficient`` is c, from 0 to below 1: B′ meets the target where B does not.
+    """
+    keep = torch.full_like(pair.iou, 1.0 - interpolation(coefficient))
+    return Terms(pair.iou, (_interpolated_misfit(pair, keep),))
+
+
+def d_interpiou(pair: PairGeometry, *, most: float = 0.98) -> Terms:
+    """Dynamic InterpIoU: ``c = min(1 − IoU, most)``, held constant in the gradient."""
+    keep = pair.iou.detach().clamp(min=1.0 - interpolation(most))
+    return Terms(pair.iou, (_interpolated_misfit(pair, keep),))
+
+
+def interpolation(share: float) -> float:
+    """InterpIoU's c or the most that it may be, from 0 to below 1."""
+    check_number("interpolation", share, strict=False)
+    if share >= 1:
+        raise ValueError(f"interpolation must lie below 1, got {share!r}")
+    return float(share)
+
+
+def _interpolated_misfit(pair: PairGeometry, keep: Tensor) -> Tensor:
+    """``1 − IoU`` of target and interpolated box, as a sum of what only one of them covers."""
+    low, high = keep[..., None] * pair.low, keep[..., None] * pair.high
+    extra, missed = (-low).relu() + high.relu(), low.relu() + (-high).relu()
+    overlap = pair.target - missed
+    (x, y), (extra_x, extra_y), (missed_x, missed_y) = (
+        sides.unbind(-1) for sides in (overlap, extra, missed)
+    )
+    alone = extra_x * (y + extra_y) + x * extra_y + missed_x * (y + missed_y) + x * missed_y
+    union = x * y + alone
+    nothing = (overlap <= 0).any(-1) | (union < safe_floor(union.dtype))
+    return torch.where(nothing, 1.0, alone / union.masked_fill(nothing, 1.0))
+
+
+def probiou(pair: OrientedGeometry) -> Terms:
+    """ProbIoU: S is one minus the Hellinger distance of the boxes as Gaussians."""
+    return Terms(gaussians.hellinger(pair))
+
+
+def kld(pair: OrientedGeometry) -> Terms:
+    """KLD: ``S = 1/(1 + ln(1 + √D))``, D the divergence of the target from the prediction."""
+    return Terms(gaussians.of_distance(gaussians.kullback_leibler(pair)))
+
+
+def gwd(pair: OrientedGeometry) -> Terms:
+    """GWD: ``S = 1/(1 + ln(1 + W₂))``, W₂ the Wasserstein distance over ``⁴√(whwᵍhᵍ)``."""
+    return Terms(gaussians.of_distance(gaussians.wasserstein(pair)))
+
+
+def kfiou(pair: OrientedGeometry) -> Terms:
+    """KFIoU: ``S = 3·KFIoU``, the overlap of Gaussians put in one place, and DIoU's distance."""
+    return Terms(gaussians.kalman_overlap(pair), (pair.squared_distance(pair.center),))
+
+
 def _side_difference(pair: PairGeometry) -> Tensor:
     """``|w − wᵍ| / max(w, wᵍ)`` per axis."""
     return bounded_ratio(pair.growth.abs(), torch.maximum(pair.pred, pair.target))
@@ -272,26 +339,30 @@ def _side_mismatch(pair: PairGeometry, weight: Tensor) -> Tensor:
 
 
 _DISTANCE = {"ρ²/c²": "distance of the centres"}
+_EITHER = (PairGeometry, OrientedGeometry)
+_ORIENTED = (OrientedGeometry,)
 
 #: All kinds by name, in the order of tables and menus.
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("iou", "IoU", iou, kernel="iou"),
+        Kind("iou", "IoU", iou, kernel="iou", geometries=_EITHER),
         Kind(
             "giou",
             "GIoU",
             giou,
             penalties={"|C ∖ (B ∪ Bᵍ)| / |C|": "empty share of the hull"},
             kernel="giou",
+            geometries=_EITHER,
         ),
-        Kind("diou", "DIoU", diou, penalties=_DISTANCE, kernel="diou"),
+        Kind("diou", "DIoU", diou, penalties=_DISTANCE, kernel="diou", geometries=_EITHER),
         Kind(
             "ciou",
             "CIoU",
             ciou,
             penalties=_DISTANCE | {"βv": "difference of the aspect ratios"},
             kernel="ciou",
+            geometries=_EITHER,
         ),
         Kind(
             "eiou",
@@ -362,8 +433,50 @@ KINDS: dict[str, Kind] = {
             kernel="biou",
             number=biou_beta,
         ),
+        *(
+            Kind(
+                name,
+                title,
+                terms,
+                penalties={"1 − IoU(B′, Bᵍ)": "misfit of a box on the way to the target"},
+                kernel=name,
+                number=interpolation,
+            )
+            for name, title, terms in (
+                ("interpiou", "InterpIoU", interpiou),
+                ("d_interpiou", "D-InterpIoU", d_interpiou),
+            )
+        ),
+        Kind("probiou", "ProbIoU", probiou, "1 − √(1 − e^(−B))", geometries=_ORIENTED),
+        Kind("kld", "KLD", kld, "1/(1 + ln(1 + √D))", geometries=_ORIENTED),
+        Kind("gwd", "GWD", gwd, "1/(1 + ln(1 + W₂))", geometries=_ORIENTED),
+        Kind("kfiou", "KFIoU", kfiou, "3·KFIoU", _DISTANCE, geometries=_ORIENTED),
     )
 }
+
+
+def kinds_of(geometry: type[Geometry] = PairGeometry) -> tuple[str, ...]:
+    """The names of the kinds that read a geometry: of axis-aligned boxes, or of oriented ones.
+
+    Examples:
+        >>> kinds_of(OrientedGeometry)
+        ('iou', 'giou', 'diou', 'ciou', 'probiou', 'kld', 'gwd', 'kfiou')
+    """
+    kinds = KINDS.items()
+    return tuple(
+        name for name, kind in kinds if geometry in getattr(kind, "geometries", (PairGeometry,))
+    )
+
+
+def check_geometry(kind: ResolvedKind, box_format: PairFormat) -> None:
+    """Reject a kind that cannot read boxes in this format."""
+    geometry = geometry_type(box_format)
+    if geometry not in kind.geometries:
+        sort = "oriented" if geometry is PairGeometry else "axis-aligned"
+        raise ValueError(
+            f"kind {kind.name!r} is for {sort} boxes; box_format={box_format!r} takes "
+            f"{', '.join(kinds_of(geometry))}"
+        )
 
 
 def kind_title(name: str) -> str:

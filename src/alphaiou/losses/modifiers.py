@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,17 +17,52 @@ from torch import Tensor, nn
 from alphaiou.boxes import PairGeometry, norm_squared
 from alphaiou.losses.kinds import Terms
 from alphaiou.numerics import check_number, power, safe_floor
+from alphaiou.oriented import Geometry
 
-Modifier = Callable[[Terms, PairGeometry], Terms]
+Modifier = Callable[[Terms, Any], Terms]
 
 
-def inner(terms: Terms, pair: PairGeometry, *, ratio: float = 0.7) -> Terms:
+def inner(terms: Terms, pair: Geometry, *, ratio: float = 0.7) -> Terms:
     """Inner-IoU: S is the IoU of both boxes scaled about their centres by ``ratio``."""
     check_number("ratio", ratio)
     return replace(terms, similarity=pair.scaled(ratio).iou)
 
 
-def focaler(terms: Terms, pair: PairGeometry, *, lower: float = 0.0, upper: float = 0.95) -> Terms:
+class ScheduledInner(nn.Module):
+    """``inner`` with a ratio that follows the training, as the boxes of Unified-IoU do.
+
+    A large ratio early lets boxes that barely meet learn; a small one late sharpens those that fit.
+    The ratio is a buffer, so it is saved with the loss and a compiled step sees it move. It changes
+    with ``set_progress`` of the ``AlphaIoULoss``.
+
+    Args:
+        schedule: From the progress, 0 to 1, to the ratio: an ``AlphaSchedule`` such as
+            ``AlphaSchedule(2.0, 0.5)``, the range of Unified-IoU, or a function.
+    """
+
+    ratio: Tensor
+
+    def __init__(self, schedule: Callable[[float], float]) -> None:
+        super().__init__()
+        for progress in (0.0, 1.0):
+            check_number("ratio", schedule(progress))
+        self.schedule = schedule
+        self.register_buffer("ratio", torch.tensor(float(schedule(0.0))))
+
+    def forward(self, terms: Terms, pair: Geometry) -> Terms:
+        """The terms with another similarity."""
+        return replace(terms, similarity=pair.scaled(self.ratio).iou)
+
+    def set_progress(self, progress: float) -> None:
+        """Set the ratio to its value at this progress."""
+        self.ratio.fill_(self.schedule(progress))
+
+    def extra_repr(self) -> str:
+        """The settings, as printed."""
+        return f"schedule={self.schedule}"
+
+
+def focaler(terms: Terms, pair: Geometry, *, lower: float = 0.0, upper: float = 0.95) -> Terms:
     """Focaler-IoU: ``S → clamp((S − lower)/(upper − lower), 0, 1)``; only that range is trained."""
     if not 0.0 <= lower < upper <= 1.0:
         raise ValueError(f"focaler needs 0 <= lower < upper <= 1, got {lower=}, {upper=}")
@@ -36,7 +72,7 @@ def focaler(terms: Terms, pair: PairGeometry, *, lower: float = 0.0, upper: floa
 
 def rectified(
     terms: Terms,
-    pair: PairGeometry,
+    pair: Geometry,
     *,
     powers: tuple[float, ...] = (1.0, 3.0),
     shares: tuple[float, ...] | None = None,
@@ -57,17 +93,31 @@ def rectified(
     return replace(terms, similarity=torch.as_tensor(mixed).clamp(max=1.0))
 
 
-def focal(terms: Terms, pair: PairGeometry, *, gamma: float = 0.5) -> Terms:
+def focal(terms: Terms, pair: Geometry, *, gamma: float = 0.5) -> Terms:
     """Focal-EIoU's weight ``IoU^γ``, held constant in the gradient."""
     check_number("gamma", gamma, strict=False)
     return _weighted(terms, pair.iou.detach().pow(gamma))
 
 
-def wise(terms: Terms, pair: PairGeometry) -> Terms:
+def wise(terms: Terms, pair: Geometry) -> Terms:
     """Wise-IoU v1's weight ``exp(ρ²/c²)``, c held constant in the gradient."""
     diagonal = norm_squared(pair.hull * pair.shape).detach()
     distance = norm_squared(pair.center * pair.shape)
     return _weighted(terms, torch.exp(distance / diagonal.clamp(min=safe_floor(distance.dtype))))
+
+
+def angle(terms: Terms, pair: Geometry) -> Terms:
+    """A penalty ``exp(−ln²(wᵍ/hᵍ)/9) · sin² 2Δθ`` for the angle of oriented boxes.
+
+    It counts for targets that are nearly square, whose angle a Gaussian does not see. Axis-aligned
+    boxes have no angle: there it adds nothing.
+    """
+    if isinstance(pair, PairGeometry):
+        return terms
+    width, height = pair.target.unbind(-1)
+    squareness = torch.exp(-(width / height).log().square() / 9.0)
+    penalty = squareness * (2.0 * pair.sine * pair.cosine).square()
+    return replace(terms, penalties=(*terms.penalties, penalty))
 
 
 class Wise(nn.Module):
@@ -75,8 +125,11 @@ class Wise(nn.Module):
 
     v2 multiplies by ``(L/mean)^gamma``, v3 by ``b/(d·a^(b−d))``, ``b = L/mean``; both factors are
     held constant in the gradient. In training mode the mean moves with every call, by the pairs
-    whose weight is not 0; it is a buffer, so it is saved, restored and moved with the module, and
-    never leaves the device.
+    whose weight is not 0 and whose boxes are finite; it is a buffer, so it is saved, restored and
+    moved with the module, and never leaves the device.
+
+    The defaults are those of the paper. The authors' newer code has ``momentum=0.01``, ``a=1.7``
+    and ``d=2.7``.
     """
 
     mean_loss: Tensor
@@ -100,7 +153,7 @@ class Wise(nn.Module):
         #: With several processes: the sum over them, so that all have the same mean.
         self.sum_over_processes: Callable[[Tensor], Tensor] = _own
 
-    def forward(self, terms: Terms, pair: PairGeometry) -> Terms:
+    def forward(self, terms: Terms, pair: Geometry) -> Terms:
         """The terms, weighted."""
         loss = 1.0 - pair.iou.detach()
         if self.training:
@@ -114,10 +167,11 @@ class Wise(nn.Module):
 
     @torch.no_grad()
     def _update(self, loss: Tensor, valid: Tensor | None) -> None:
-        counts = torch.ones_like(loss) if valid is None else valid.to(loss.dtype)
-        sums = torch.stack([(loss * counts).sum(), counts.sum()])
+        # One box that is NaN would stay in the mean, and in saved weights, for ever.
+        counts = loss.isfinite() if valid is None else loss.isfinite() & valid
+        sums = torch.stack([loss.where(counts, 0.0).sum(), counts.sum().to(loss.dtype)])
         total, count = self.sum_over_processes(sums).unbind()
-        # A batch without a single pair that counts leaves the mean where it is.
+        # A batch in which no pair counts leaves the mean where it is.
         step = self.momentum * (count > 0)
         change = step * (total / count.clamp(min=1.0) - self.mean_loss)
         # In place: a captured step keeps the address.
@@ -143,6 +197,7 @@ MODIFIERS: dict[str, Modifier] = {
     "rectified": rectified,
     "focal": focal,
     "wise": wise,
+    "angle": angle,
 }
 
 #: Modifiers that weight the loss, so that it is no longer one minus a similarity.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou._shapes import Float, Num, Shaped
-from alphaiou.boxes import BoxFormat, check_box_format, check_choice
+from alphaiou.boxes import PAIR_FORMATS, PairFormat, check_choice
 from alphaiou.losses.functional import (
     BACKENDS,
     REDUCTIONS,
@@ -22,7 +22,7 @@ from alphaiou.losses.functional import (
     resolve_modifier,
 )
 from alphaiou.losses.kinds import TermsFunction, resolve_kind
-from alphaiou.losses.modifiers import STATEFUL_MODIFIERS, Modifier
+from alphaiou.losses.modifiers import STATEFUL_MODIFIERS, Modifier, ScheduledInner
 from alphaiou.numerics import check_number
 
 ScheduleShape = Literal["constant", "linear", "cosine"]
@@ -86,13 +86,13 @@ class AlphaIoULoss(nn.Module):
         *,
         penalty_alpha: float | None = None,
         box_cox: bool = False,
-        box_format: BoxFormat = "xyxy",
+        box_format: PairFormat = "xyxy",
         modifiers: Sequence[str | Modifier] = (),
         reduction: Reduction = "mean",
         backend: Backend = "auto",
     ) -> None:
         super().__init__()
-        check_box_format(box_format)
+        check_choice("box_format", box_format, PAIR_FORMATS)
         check_choice("reduction", reduction, REDUCTIONS)
         check_choice("backend", backend, BACKENDS)
         resolve_kind(kind)
@@ -106,14 +106,15 @@ class AlphaIoULoss(nn.Module):
             self.register_buffer("alpha", torch.tensor(start))
         self.penalty_alpha: float | Tensor | None = penalty_alpha
         self.kind, self.box_cox = kind, box_cox
-        self.box_format, self.reduction, self.backend = box_format, reduction, backend
+        self.box_format: PairFormat = box_format
+        self.reduction, self.backend = reduction, backend
         self.modifiers = tuple(_with_state(modifier) for modifier in modifiers)
         self.stateful = nn.ModuleList(m for m in self.modifiers if isinstance(m, nn.Module))
 
     def forward(
         self,
-        pred: Num[Tensor, "*batch 4"],
-        target: Num[Tensor, "*batch 4"],
+        pred: Num[Tensor, "*batch coordinates"],
+        target: Num[Tensor, "*batch coordinates"],
         weight: Shaped[Tensor, "*pairs"] | None = None,
         avg_factor: float | Tensor | None = None,
     ) -> Float[Tensor, "*reduced"]:
@@ -134,10 +135,16 @@ class AlphaIoULoss(nn.Module):
         )
 
     def set_progress(self, progress: float) -> None:
-        """Set a scheduled α to its value at this progress, from 0 to 1; a fixed α stays."""
+        """Set a scheduled α, and the ratio of a ``ScheduledInner``, to their values at a progress.
+
+        The progress goes from 0 to 1; what has no schedule stays.
+        """
         check_progress(progress)
         if self.schedule is not None and isinstance(self.alpha, Tensor):
             self.alpha.fill_(self.schedule(progress))
+        for modifier in self.stateful:
+            if isinstance(modifier, ScheduledInner):
+                modifier.set_progress(progress)
 
     def extra_repr(self) -> str:
         """The settings, as printed."""
@@ -149,11 +156,16 @@ class AlphaIoULoss(nn.Module):
 
 def check_stateless(name: str, loss: object) -> None:
     """Reject a loss with a running mean for a matching, which tries pairs that are not trained."""
-    if isinstance(loss, AlphaIoULoss) and list(loss.stateful.buffers()):
+    if isinstance(loss, AlphaIoULoss) and (means := [m for m in loss.stateful if _has_mean(m)]):
         raise ValueError(
-            f"{name}: {loss.stateful[0]} keeps a running mean of the pairs that learn, but a "
+            f"{name}: {means[0]} keeps a running mean of the pairs that learn, but a "
             "matching tries all pairs; take the modifier wise, which keeps none, or leave it out"
         )
+
+
+def _has_mean(modifier: nn.Module) -> bool:
+    """Whether a modifier keeps anything but a schedule; one of somebody else's may."""
+    return not isinstance(modifier, ScheduledInner) and any(True for _ in modifier.buffers())
 
 
 def _with_state(modifier: str | Modifier) -> Modifier:

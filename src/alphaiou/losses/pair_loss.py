@@ -8,12 +8,13 @@ from copy import copy
 from torch import Tensor, nn
 
 from alphaiou._shapes import Bool, Float
-from alphaiou.boxes import BoxFormat
+from alphaiou.boxes import PairFormat
+from alphaiou.losses.kinds import check_geometry, resolve_kind
 from alphaiou.losses.module import AlphaIoULoss
 from alphaiou.losses.spec import LossSpec
 from alphaiou.numerics import check_number
 
-Boxes = Float[Tensor, "pairs 4"]
+Boxes = Float[Tensor, "pairs coordinates"]
 #: An ``AlphaIoULoss``, a text such as ``diou:3``, or a function of predicted and target boxes.
 BoxLoss = AlphaIoULoss | str | Callable[[Tensor, Tensor], Tensor]
 
@@ -37,7 +38,7 @@ class PairLoss(nn.Module):
     __call__: Callable[..., Tensor]
 
     def __init__(
-        self, loss: BoxLoss, weight: float = 1.0, *, box_format: BoxFormat = "xyxy"
+        self, loss: BoxLoss, weight: float = 1.0, *, box_format: PairFormat = "xyxy"
     ) -> None:
         super().__init__()
         check_number("weight", weight)
@@ -47,6 +48,7 @@ class PairLoss(nn.Module):
             # A copy that shares its state: a scheduled α, a running mean.
             loss = copy(loss)
             loss.box_format, loss.reduction = box_format, "none"
+            check_geometry(resolve_kind(loss.kind), box_format)
         elif not callable(loss):
             raise TypeError(
                 f"loss must be an AlphaIoULoss, a text such as 'diou:3', or a function of two "

@@ -8,9 +8,9 @@ from functools import partial
 
 from torch import Tensor
 
-from alphaiou.boxes import BoxFormat, check_choice
+from alphaiou.boxes import PairFormat, check_choice
 from alphaiou.losses.functional import alpha_iou_loss, check_alphas
-from alphaiou.losses.kinds import KINDS, kind_title
+from alphaiou.losses.kinds import KINDS, TermsFunction, check_geometry, kind_title, resolve_kind
 from alphaiou.losses.modifiers import MODIFIERS, STATEFUL_MODIFIERS
 from alphaiou.losses.module import AlphaIoULoss, AlphaSchedule
 
@@ -23,6 +23,7 @@ MODIFIED_NAMES = {
     "wise": "Wise-{} v1",
     "wise_v2": "Wise-{} v2",
     "wise_v3": "Wise-{} v3",
+    "angle": "{} + angle",
 }
 
 
@@ -35,16 +36,20 @@ class LossSpec:
         alpha: α₁, the power of the similarity.
         penalty_alpha: α₂, the power of the penalties; α₁ unless given.
         modifiers: Applied on top of the kind, such as inner, focal or wise_v3.
+        shape_scale: The scale of shape_iou; 1 in runs of the first edition.
     """
 
     kind: str
     alpha: float = 1.0
     penalty_alpha: float | None = None
     modifiers: tuple[str, ...] = field(default=(), kw_only=True)
+    shape_scale: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         # JSON has no tuples.
         object.__setattr__(self, "modifiers", tuple(self.modifiers))
+        if self.shape_scale and self.kind != "shape_iou":
+            raise ValueError(f"shape_scale is a setting of shape_iou, not of {self.kind}")
 
     @classmethod
     def parse(cls, text: str) -> LossSpec:
@@ -55,7 +60,7 @@ class LossSpec:
 
         Examples:
             >>> LossSpec.parse("ciou:3:1")
-            LossSpec(kind='ciou', alpha=3.0, penalty_alpha=1.0, modifiers=())
+            LossSpec(kind='ciou', alpha=3.0, penalty_alpha=1.0, modifiers=(), shape_scale=0.0)
             >>> LossSpec.parse("iou+wise_v3:3").display_name
             'α-WIoU v3 (α=3)'
         """
@@ -106,16 +111,25 @@ class LossSpec:
 
     def _plain_name(self) -> str:
         name = kind_title(self.kind)
+        if self.shape_scale:
+            name += f" (scale {self.shape_scale:g})"
         for modifier in self.modifiers:
             name = MODIFIED_NAMES[modifier].format(name).replace("Wise-IoU", "WIoU")
         return name
+
+    def _parametrised_kind(self) -> str | TermsFunction:
+        if not self.shape_scale:
+            return self.kind
+        return partial(KINDS[self.kind], scale=self.shape_scale)
 
     @property
     def stateful(self) -> tuple[str, ...]:
         """The modifiers that keep a running mean over a training."""
         return tuple(one for one in self.modifiers if one in STATEFUL_MODIFIERS)
 
-    def module(self, schedule: AlphaSchedule | None = None) -> AlphaIoULoss:
+    def module(
+        self, schedule: AlphaSchedule | None = None, box_format: PairFormat = "xyxy"
+    ) -> AlphaIoULoss:
         """The loss as a Module, with a schedule in place of α if there is one.
 
         Examples:
@@ -123,18 +137,21 @@ class LossSpec:
             tensor(1.)
         """
         return AlphaIoULoss(
-            self.kind,
+            self._parametrised_kind(),
             schedule or self.alpha,
             penalty_alpha=self.penalty_alpha,
             modifiers=self.modifiers,
+            box_format=box_format,
         )
 
-    def function(self, box_format: BoxFormat = "xyxy") -> Callable[[Tensor, Tensor], Tensor]:
+    def function(self, box_format: PairFormat = "xyxy") -> Callable[[Tensor, Tensor], Tensor]:
         """The loss as a function of predictions and targets, with one value per pair.
 
         Raises:
-            ValueError: A modifier keeps a running mean, which a function cannot.
+            ValueError: A modifier keeps a running mean, which a function cannot, or the kind does
+                not serve boxes in this format.
         """
+        check_geometry(resolve_kind(self._parametrised_kind()), box_format)
         if self.stateful:
             raise ValueError(
                 f"loss {str(self)!r}: {self.stateful[0]} keeps a running mean over a training, and "
@@ -142,7 +159,7 @@ class LossSpec:
             )
         return partial(
             alpha_iou_loss,
-            kind=self.kind,
+            kind=self._parametrised_kind(),
             alpha=self.alpha,
             penalty_alpha=self.penalty_alpha,
             modifiers=self.modifiers,

@@ -93,6 +93,24 @@ def test_a_power_of_its_own_for_the_penalties(kind, penalty_alpha):
     check(*generic_pairs(300, seed=5), kind=KINDS[kind].ours, **options)
 
 
+@pytest.mark.parametrize("alpha", [12.0, 150.0, 5000.0])
+@pytest.mark.parametrize("kind", ["siou", "shape_iou", "shape_iou_scale_1", "mpdiou_image"])
+def test_penalties_above_1_with_alpha_above_10(kind, alpha):
+    for size in (1.0, 50.0):  # the image of mpdiou has a diagonal of 2.5
+        pred, target = generic_pairs(300, seed=6, size=size)
+        check(pred, target, kind=KINDS[kind].ours, alpha=alpha)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("box_format", FORMATS)
+@pytest.mark.parametrize("offset", [0.1, 0.01, 1e-3, 1e-6])
+def test_nwd_near_the_target(offset, box_format, alpha):
+    _, target = generic_pairs(300, seed=7, size=100.0)
+    moves = torch.randn(300, 4, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    pred, target = (encode(b, box_format) for b in (target + offset * moves, target))
+    check(pred, target, kind="nwd", alpha=alpha, box_format=box_format)
+
+
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("box_format", FORMATS)
 @pytest.mark.parametrize("kind", KINDS)

@@ -202,7 +202,7 @@ def test_operator_is_what_it_says(needs_grad, tensors, reduce, pairs, weight):
     )
 
 
-@pytest.mark.parametrize("label", ["mpdiou_image", "piou_v2", "shape_iou_scale_0", "biou_beta"])
+@pytest.mark.parametrize("label", ["mpdiou_image", "piou_v2", "shape_iou_scale_1", "biou_beta"])
 def test_operator_carries_the_parameter(label, pairs):
     """Its second derivative is the reference's to the bit."""
     pred, target = pairs

@@ -56,6 +56,21 @@ def with_holes(pred, target, seed=2):
     return pred, target, weight
 
 
+@pytest.mark.parametrize("alpha", [12.0, 150.0])
+@pytest.mark.parametrize("kind", ["siou", "shape_iou", "shape_iou_scale_1", "mpdiou_image"])
+def test_alpha_above_10_stays_finite(kind, alpha, device):
+    pred, target = boxes(129, device=device, size=50.0)
+    for tensor in loss_and_gradient(pred, target, kind=ours(kind), alpha=alpha, backend="fused"):
+        assert tensor.isfinite().all()
+
+
+@pytest.mark.parametrize("offset", [0.125, 2.0**-7, 2.0**-10])
+def test_nwd_near_the_target(offset, device):
+    target = torch.tensor([100.0, 50.0, 140.0, 90.0], device=device)
+    moves = torch.randn(129, 4, generator=torch.Generator().manual_seed(8)).sign().to(device)
+    check(target + offset * moves, target.expand(129, 4), kind="nwd", alpha=1.0)
+
+
 def test_it_is_tritons_kernel(device):
     launch = fused._launcher(torch.zeros(1, 4, device=device))
     assert launch.__module__ == "alphaiou.losses.kernels.triton"

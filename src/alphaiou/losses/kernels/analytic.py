@@ -45,6 +45,7 @@ SIDE_FLOOR = numerics.SIDE_FLOOR
 PER_SIDE_FLOOR = 1.0 / SIDE_FLOOR
 SMALL_ALPHA = numerics.SMALL_ALPHA
 PENALTY_CEILING = numerics.PENALTY_CEILING
+LOG2_POWER_CEILING = numerics.LOG2_POWER_CEILING
 #: The largest slope that can be led back through hull units.
 SLOPE_CEILING = 1e37
 LN2 = math.log(2.0)
@@ -140,6 +141,13 @@ def powered(base, alpha):
     log = log2(base)
     knee = tl.maximum(log, tl.where(alpha < 1.0, LOG2_SLOPE_FLOOR, -1e30))
     return exp2(alpha * log), alpha * exp2((alpha - 1.0) * knee)
+
+
+def powered_penalty(penalty, alpha):
+    """penalty^α and its slope, for penalties that may exceed 1: at most 2^LOG2_POWER_CEILING."""
+    ceiling = exp2(reciprocal(alpha) * LOG2_POWER_CEILING)
+    value, slope = powered(tl.minimum(penalty, ceiling), alpha)
+    return value, tl.where(penalty > ceiling, 0.0, slope)
 
 
 def similarity_loss(similarity, alpha, box_cox):
@@ -293,17 +301,20 @@ def iou_of(x, y):
     """IoU and 1/union."""
     intersection = rounded_product(x.overlap, y.overlap)
     union = rounded_product(x.pred, y.pred) + rounded_product(x.target, y.target) - intersection
-    empty = union < FLOOR
-    per_union = tl.where(empty, 0.0, reciprocal(tl.maximum(union, FLOOR)))
+    per_union = unit_scale(union)
     # Identical boxes have a similarity of exactly 1, whatever the reciprocal rounds to.
-    whole = tl.where(empty, 0.0, 1.0)
+    whole = tl.where(union < FLOOR, 0.0, 1.0)
     return tl.where(intersection >= union, whole, intersection * per_union), per_union
 
 
-def iou_slope(other, iou, grad):
+def iou_slopes(x, y, iou, grad):
     """``grad`` = ∂L/∂S / U; I grows with the overlap of the other axis, U with its side."""
-    side = rounded_product(-grad * iou, other.pred)
-    overlap = rounded_product(grad * (1.0 + iou), other.overlap)
+    side, overlap = -grad * iou, grad * (1.0 + iou)
+    return iou_slope(y, side, overlap), iou_slope(x, side, overlap)
+
+
+def iou_slope(other, side, overlap):
+    side, overlap = rounded_product(side, other.pred), rounded_product(overlap, other.overlap)
     return Slope(side, overlap, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
 
 
@@ -327,9 +338,10 @@ def distance_slope(vector, axis, grad, ratio):
     return grad * vector, -grad * ratio
 
 
-def center_slope(axis, grad, ratio):
-    offset, hull = distance_slope(center(axis), axis, grad, ratio)
-    return Slope(NO_GRAD, NO_GRAD, NO_GRAD, hull, 0.5 * offset, 0.5 * offset)
+def center_slope(offset, axis, grad, ratio):
+    slope, hull = distance_slope(offset, axis, grad, ratio)
+    slope = 0.5 * slope
+    return Slope(NO_GRAD, NO_GRAD, NO_GRAD, hull, slope, slope)
 
 
 # --- Differences of the sides: EIoU, SIoU, Shape-IoU, Bounded-IoU ---------------------------------
@@ -403,10 +415,15 @@ def gap_parts_slope(axis, pred, target):
 
 def diou(x, y, alpha):
     per_c2 = per_diagonal(x, y)
-    ratio = distance(center(x), center(y), x, y) * per_c2
+    center_x, center_y = center(x), center(y)
+    ratio = distance(center_x, center_y, x, y) * per_c2
     value, slope = powered(ratio, alpha)
     grad = 2.0 * slope * per_c2
-    return value, center_slope(x, grad, ratio), center_slope(y, grad, ratio)
+    return (
+        value,
+        center_slope(center_x, x, grad, ratio),
+        center_slope(center_y, y, grad, ratio),
+    )
 
 
 def ciou(x, y, iou, alpha):
@@ -421,8 +438,7 @@ def ciou(x, y, iou, alpha):
     aspect, slope = powered(beta * v, alpha)
     # ∂v/∂(w, h) = −2·V_SCALE·angle · (h, −w)/(w² + h²), fading for a vanishing box.
     fade = tl.minimum(longer * PER_SIDE_FLOOR, 1.0)
-    turn = slope * beta * angle * fade * fade * per_longer
-    turn = turn * tl.where(sine > 0, -2.0 * V_SCALE, 2.0 * V_SCALE)
+    turn = -2.0 * V_SCALE * sign(sine) * slope * beta * angle * fade * fade * per_longer
     turn = turn * reciprocal(tl.fma(wide, wide, tall * tall))
     to_width = Slope(turn * tall * x.shape, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
     to_height = Slope(-turn * wide * y.shape, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
@@ -454,7 +470,7 @@ def siou(x, y, alpha):
     rest_x, rest_y = minus_expm1(-gamma * square_x), minus_expm1(-gamma * square_y)
     width, width_slope = side_mismatch(x, 1.0)
     height, height_slope = side_mismatch(y, 1.0)
-    value, slope = powered(0.5 * (rest_x + rest_y + width + height), alpha)
+    value, slope = powered_penalty(0.5 * (rest_x + rest_y + width + height), alpha)
     slope = 0.5 * slope
     # Δ along γ = 2 − Λ and so along the angle; then along the offset and the hull.
     keep_x, keep_y = slope * (1.0 - rest_x), slope * (1.0 - rest_y)
@@ -494,8 +510,8 @@ def mpdiou_in_image(x, y, unit_x, unit_y, alpha):
     low_x, low_y = x.low * unit_x, y.low * unit_y
     high_x, high_y = x.high * unit_x, y.high * unit_y
     first, second = low_x * low_x + low_y * low_y, high_x * high_x + high_y * high_y
-    value_low, slope_low = powered(tl.minimum(first, PENALTY_CEILING), alpha)
-    value_high, slope_high = powered(tl.minimum(second, PENALTY_CEILING), alpha)
+    value_low, slope_low = powered_penalty(tl.minimum(first, PENALTY_CEILING), alpha)
+    value_high, slope_high = powered_penalty(tl.minimum(second, PENALTY_CEILING), alpha)
     grad_low = tl.where(first > PENALTY_CEILING, 0.0, 2.0 * slope_low)
     grad_high = tl.where(second > PENALTY_CEILING, 0.0, 2.0 * slope_high)
     return (
@@ -532,7 +548,7 @@ def shape_iou(x, y, scale, alpha):
     per_c2 = per_diagonal(x, y)
     along, across = center(x) * x.shape, center(y) * y.shape
     ratio = tl.fma(weigh_x * along, along, weigh_y * across * across) * per_c2
-    value, slope = powered(ratio, alpha)
+    value, slope = powered_penalty(ratio, alpha)
     grad = 2.0 * slope * per_c2
     move_x, hull_x = distance_slope(center(x), x, grad, ratio)
     move_y, hull_y = distance_slope(center(y), y, grad, ratio)
@@ -571,6 +587,49 @@ def edge_gap(axis):
     return tl.minimum(value, GAP_CEILING), tl.where(value > GAP_CEILING, 0.0, per_side)
 
 
+def interpiou(x, y, keep, alpha):
+    """``keep`` = 1 − c: what the interpolated box keeps of the prediction's offset."""
+    x_extra, x_missed = interpolated(x, keep)
+    y_extra, y_missed = interpolated(y, keep)
+    x_both, y_both = x.target - x_missed, y.target - y_missed
+    alone = tl.fma(x_extra, y_both + y_extra, x_both * y_extra)
+    alone = alone + tl.fma(x_missed, y_both + y_missed, x_both * y_missed)
+    union = tl.fma(x_both, y_both, alone)
+    nothing = (x_both <= 0) | (y_both <= 0) | (union < FLOOR)
+    per_union = reciprocal(tl.where(nothing, 1.0, union))
+    misfit = tl.where(nothing, 1.0, alone * per_union)
+    value, slope = powered(misfit, alpha)
+    grad = tl.where(nothing, 0.0, slope * keep * per_union)
+    iou = 1.0 - misfit
+    return (
+        value,
+        interpolated_slope(
+            x,
+            grad * iou * (y_both + y_extra),
+            grad * (y_both - iou * y_extra),
+        ),
+        interpolated_slope(
+            y,
+            grad * iou * (x_both + x_extra),
+            grad * (x_both - iou * x_extra),
+        ),
+    )
+
+
+def interpolated(axis, keep):
+    """What the interpolated box has beyond the target, and what it misses of it."""
+    low, high = keep * axis.low, keep * axis.high
+    extra = positive_part(-low) + positive_part(high)
+    return extra, positive_part(low) + positive_part(-high)
+
+
+def interpolated_slope(axis, extra, missed):
+    """Slopes along what is extra and what is missed, led back to low and high."""
+    to_low = tl.where(axis.low > 0, missed, tl.where(axis.low < 0, -extra, 0.0))
+    to_high = tl.where(axis.high > 0, extra, tl.where(axis.high < 0, -missed, 0.0))
+    return Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, to_low, to_high)
+
+
 # --- Kinds whose similarity is not the IoU --------------------------------------------------------
 
 
@@ -578,11 +637,17 @@ def nwd(x, y, per_constant, alpha, box_cox):
     """The whole loss: S = exp(−W₂·per_constant), W₂ in units of the hull's longer side."""
     along, across = center(x) * x.shape, center(y) * y.shape
     wide, tall = 0.5 * growth(x) * x.shape, 0.5 * growth(y) * y.shape
+    # In units of the largest part: its square neither vanishes nor overflows, and the sum is ≥ 1.
+    unit = tl.maximum(tl.abs(along), tl.abs(across))
+    unit = tl.maximum(unit, tl.maximum(tl.abs(wide), tl.abs(tall)))
+    per_unit = unit_scale(unit)
+    along, across = along * per_unit, across * per_unit
+    wide, tall = wide * per_unit, tall * per_unit
     square = along * along + across * across + (wide * wide + tall * tall)
-    length, length_slope = powered(square, square * 0.0 + 0.5)
-    similarity = tl.exp(-length * per_constant)
+    length, _ = powered(tl.maximum(square, 1.0), square * 0.0 + 0.5)
+    similarity = tl.exp(-(unit * length) * per_constant)
     value, slope = similarity_loss(similarity, alpha, box_cox)
-    grad = -slope * (similarity * per_constant) * length_slope
+    grad = -slope * (similarity * per_constant) * (0.5 * reciprocal(length))
     move_x, move_y = grad * along * x.shape, grad * across * y.shape
     return (
         value,
@@ -638,45 +703,51 @@ def terms(kind, x, y, unit_x, unit_y, alpha, penalty_alpha, box_cox, parameter):
     """The loss of a pair and its slopes along the lengths of both axes."""
     if kind == "nwd":
         return nwd(x, y, tl.maximum(unit_x, unit_y) / parameter, alpha, box_cox)
-    if kind == "biou":
+    elif kind == "biou":
         return biou(x, y, parameter, penalty_alpha)
-    iou, per_union = iou_of(x, y)
-    loss, slope = similarity_loss(iou, alpha, box_cox)
-    grad = slope * per_union
-    slope_x, slope_y = iou_slope(y, iou, grad), iou_slope(x, iou, grad)
-    if kind == "piou" or kind == "piou_v2":  # noqa: PLR1714
-        penalty, penalty_x, penalty_y, mean_gap = piou(x, y, penalty_alpha)
     else:
-        penalty, penalty_x, penalty_y = penalties(
-            kind, x, y, iou, unit_x, unit_y, penalty_alpha, parameter
-        )
-    loss = loss + penalty
-    slope_x, slope_y = added(slope_x, penalty_x), added(slope_y, penalty_y)
-    if kind == "piou_v2":
-        u = 1.3 * tl.exp(-mean_gap)
-        weight = 3.0 * u * tl.exp(-u * u)
-        loss = loss * weight
-        slope_x, slope_y = weighted(slope_x, weight), weighted(slope_y, weight)
-    return loss, slope_x, slope_y
+        iou, per_union = iou_of(x, y)
+        loss, slope = similarity_loss(iou, alpha, box_cox)
+        grad = slope * per_union
+        slope_x, slope_y = iou_slopes(x, y, iou, grad)
+        if kind == "piou" or kind == "piou_v2":  # noqa: PLR1714
+            penalty, penalty_x, penalty_y, mean_gap = piou(x, y, penalty_alpha)
+        else:
+            penalty, penalty_x, penalty_y = penalties(
+                kind, x, y, iou, unit_x, unit_y, penalty_alpha, parameter
+            )
+        loss = loss + penalty
+        slope_x, slope_y = added(slope_x, penalty_x), added(slope_y, penalty_y)
+        if kind == "piou_v2":
+            u = 1.3 * tl.exp(-mean_gap)
+            weight = 3.0 * u * tl.exp(-u * u)
+            loss = loss * weight
+            slope_x, slope_y = weighted(slope_x, weight), weighted(slope_y, weight)
+        return loss, slope_x, slope_y
 
 
 def penalties(kind, x, y, iou, unit_x, unit_y, alpha, parameter):
     """Σ Pᵢ^α₂ and its slopes."""
     if kind == "giou":
         return giou(x, y, alpha)
-    if kind == "diou":
+    elif kind == "diou":
         return diou(x, y, alpha)
-    if kind == "ciou":
+    elif kind == "ciou":
         return ciou(x, y, iou, alpha)
-    if kind == "eiou":
+    elif kind == "eiou":
         return eiou(x, y, alpha)
-    if kind == "siou":
+    elif kind == "siou":
         return siou(x, y, alpha)
-    if kind == "mpdiou":
+    elif kind == "mpdiou":
         return mpdiou(x, y, alpha)
-    if kind == "mpdiou_in_image":
+    elif kind == "mpdiou_in_image":
         return mpdiou_in_image(x, y, unit_x / parameter, unit_y / parameter, alpha)
-    if kind == "shape_iou":
+    elif kind == "shape_iou":
         return shape_iou(x, y, parameter, alpha)
-    nothing = Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
-    return NO_GRAD, nothing, nothing
+    elif kind == "interpiou":
+        return interpiou(x, y, 1.0 - parameter, alpha)
+    elif kind == "d_interpiou":
+        return interpiou(x, y, tl.maximum(iou, 1.0 - parameter), alpha)
+    else:
+        nothing = Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
+        return NO_GRAD, nothing, nothing

@@ -1,7 +1,8 @@
 """The fused backend: loss and gradient in one kernel, as one operator that torch.compile knows.
 
 On CUDA the kernel is compiled by Triton (``triton.py``), on the CPU by torch's own compiler
-(``cpu.py``), both from the functions in ``analytic.py``. Second derivatives use the reference.
+(``cpu.py``), both from the functions in ``analytic.py``. ``plain.py`` runs these without
+a compiler, for ``backend="auto"`` on the CPU. Second derivatives use the reference.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from alphaiou.losses.formula import Exponent, reference_loss
+from alphaiou.losses.kernels import plain
 from alphaiou.losses.kinds import ResolvedKind, kind_from_numbers
 from alphaiou.losses.modifiers import Modifier
+from alphaiou.numerics import TORCH, is_compiling, is_readable, is_traced
+
+Launcher = Callable[..., tuple[Tensor, Tensor]]
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+#: Older versions have no operators in Python, or cannot read their types from text.
+_HAS_OPERATORS = TORCH >= (2, 5)
 _HAS_TRITON = find_spec("triton") is not None
 _HAS_COMPILER = any(map(which, (os.environ.get("CXX") or "g++", "g++", "clang++", "cl")))
 
@@ -30,40 +37,101 @@ def why_not_fused(
     pred: Tensor,
     target: Tensor,
     kind: ResolvedKind,
+    box_format: str,
     modifiers: Sequence[str | Modifier],
     alphas: tuple[Exponent, Exponent],
     weight: Tensor | None,
 ) -> str | None:
     """The reason why the fused backend cannot serve this call; ``None`` if it can."""
+    if pred.dtype not in _DTYPES:
+        return "pred must be fp32, fp16 or bf16"
+    if target.dtype not in _DTYPES:
+        return "target must be fp32, fp16 or bf16"
+    if not (pred.is_cuda or pred.is_cpu):
+        return "there are kernels for cuda and cpu only"
+    reason = _why_not_analytic(pred, target, kind, box_format, modifiers, alphas, weight)
+    return reason or _what_is_missing(pred.is_cuda)
+
+
+def is_plain(
+    pred: Tensor,
+    target: Tensor,
+    kind: ResolvedKind,
+    box_format: str,
+    modifiers: Sequence[str | Modifier],
+    alphas: tuple[Exponent, Exponent],
+    weight: Tensor | None,
+) -> bool:
+    """Whether ``plain_loss`` serves this call: a training step on the CPU, outside a compiler."""
+    return (
+        pred.requires_grad
+        and torch.is_grad_enabled()
+        and is_readable(pred)
+        and {pred.dtype, target.dtype} <= {*_DTYPES, torch.float64}
+        and _why_not_analytic(pred, target, kind, box_format, modifiers, alphas, weight) is None
+    )
+
+
+def _why_not_analytic(
+    pred: Tensor,
+    target: Tensor,
+    kind: ResolvedKind,
+    box_format: str,
+    modifiers: Sequence[str | Modifier],
+    alphas: tuple[Exponent, Exponent],
+    weight: Tensor | None,
+) -> str | None:
+    """Why ``analytic`` does not have the loss or the gradient of a call."""
     first, second = alphas
     others = [x for x in (target, weight, first.tensor, second.tensor) if x is not None]
     reason = None
-    if pred.dtype not in _DTYPES:
-        reason = "pred must be fp32, fp16 or bf16"
-    elif target.dtype not in _DTYPES:
-        reason = "target must be fp32, fp16 or bf16"
-    elif not (pred.is_cuda or pred.is_cpu):
-        reason = "there are kernels for cuda and cpu only"
-    elif any(x.get_device() != pred.get_device() for x in others):
+    if any(x.get_device() != pred.get_device() for x in others):
         reason = "all tensors must be on one device"
     elif any(x.requires_grad for x in others):
         reason = "only pred may require a gradient"
     elif modifiers:
         reason = "modifiers have no kernel"
+    elif box_format == "cxcywhr":
+        reason = "oriented boxes have no kernel"
     elif kind.kernel is None:
         reason = "a kind of your own has no kernel"
+    elif is_traced():
+        reason = "torch.jit.trace cannot record a kernel"
     elif torch._C._are_functorch_transforms_active():
         reason = "torch.func transforms have no kernel"
     elif forward_ad._current_level >= 0:
         reason = "forward-mode derivatives have no kernel"
-    elif pred.is_cuda and not _HAS_TRITON:
-        reason = "Triton is missing (pip install triton)"
-    elif not pred.is_cuda and not _HAS_COMPILER:
-        reason = "the CPU kernel needs a C++ compiler (g++, clang++ or cl; or name one in CXX)"
     return reason
 
 
-def fused_loss(
+def _what_is_missing(cuda: bool) -> str | None:
+    """What the machine lacks for the kernel; ``None`` if nothing."""
+    if not _HAS_OPERATORS:
+        return f"the kernels need torch 2.5 or newer, this is {torch.__version__}"
+    if cuda and not _HAS_TRITON:
+        return "Triton is missing (pip install triton)"
+    if not cuda and not _HAS_COMPILER:
+        return "the CPU kernel needs a C++ compiler (g++, clang++ or cl; or name one in CXX)"
+    return None
+
+
+def fused_loss(pred: Tensor, target: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+    """The loss of each pair, or its sum, times ``scale``."""
+    inputs = _inputs(pred, target, **options)
+    # Eager calls go past the operator, whose dispatch costs more than the kernel of a small batch.
+    if is_compiling():
+        loss: Tensor = _fused_loss(*inputs)[0]
+        return loss
+    return _EagerLoss.apply(pred, _launcher(pred), inputs)  # type: ignore[no-any-return]
+
+
+def plain_loss(pred: Tensor, target: Tensor, **options: Any) -> Tensor:  # noqa: ANN401
+    """The same in plain operations."""
+    inputs = _inputs(pred, target, **options)
+    return _EagerLoss.apply(pred, plain.launch, inputs)  # type: ignore[no-any-return]
+
+
+def _inputs(
     pred: Tensor,
     target: Tensor,
     *,
@@ -74,10 +142,9 @@ def fused_loss(
     weight: Tensor | None,
     scale: float,
     reduce: bool,
-) -> Tensor:
-    """The loss of each pair, or its sum, times ``scale``."""
+) -> tuple[Any, ...]:
     (alpha_each, alpha), (penalty_alpha_each, penalty_alpha) = alphas
-    inputs = (
+    return (
         pred.contiguous(),
         target.contiguous(),
         None if weight is None else weight.contiguous(),
@@ -93,10 +160,6 @@ def fused_loss(
         reduce,
         pred.requires_grad and torch.is_grad_enabled(),
     )
-    # Eager calls go past the operator, whose dispatch costs more than the kernel of a small batch.
-    compiling = torch.compiler.is_compiling()
-    loss: Tensor = _fused_loss(*inputs)[0] if compiling else _EagerFusedLoss.apply(pred, inputs)
-    return loss
 
 
 def _in_one_piece(alpha: Tensor, pred: Tensor) -> Tensor:
@@ -127,8 +190,44 @@ def _launch(
     An operator takes tensors and numbers only: hence the parts of each ``Exponent``, and a kind as
     its name and its parameter, if that was given.
     """
+    return _run(
+        _launcher(pred),
+        pred,
+        target,
+        weight,
+        alpha_each,
+        penalty_alpha_each,
+        alpha,
+        penalty_alpha,
+        kind,
+        parameter,
+        box_cox,
+        box_format,
+        scale,
+        reduce,
+        want_grad,
+    )
+
+
+def _run(
+    launcher: Launcher,
+    pred: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    alpha_each: Tensor | None,
+    penalty_alpha_each: Tensor | None,
+    alpha: float,
+    penalty_alpha: float,
+    kind: str,
+    parameter: Sequence[float],
+    box_cox: bool,
+    box_format: str,
+    scale: float,
+    reduce: bool,
+    want_grad: bool,
+) -> tuple[Tensor, Tensor]:
     resolved = kind_from_numbers(kind, parameter)
-    return _launcher(pred)(
+    return launcher(
         pred,
         target,
         weight,
@@ -143,10 +242,6 @@ def _launch(
     )
 
 
-_fused_loss = torch.library.custom_op("alphaiou::fused_loss", _launch, mutates_args=())
-
-
-@_fused_loss.register_fake
 def _shapes(pred: Tensor, *others: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
     reduce, want_grad = others[-2:]
     loss = pred.new_empty(() if reduce else pred.shape[:-1], dtype=torch.float32)
@@ -172,21 +267,24 @@ def _backward(ctx: Any, slope: Tensor | None, unused: Tensor | None) -> tuple[Te
     return (_gradient(ctx, slope), *[None] * (4 + len(ctx.settings)))
 
 
-_fused_loss.register_autograd(_backward, setup_context=_keep)
+if _HAS_OPERATORS:
+    _fused_loss = torch.library.custom_op("alphaiou::fused_loss", _launch, mutates_args=())
+    _fused_loss.register_fake(_shapes)
+    _fused_loss.register_autograd(_backward, setup_context=_keep)
 
 
-class _EagerFusedLoss(torch.autograd.Function):
-    """The same without the operator; only ``pred`` may require a gradient."""
+class _EagerLoss(torch.autograd.Function):
+    """The same without the operator, by any launcher; only ``pred`` may require a gradient."""
 
     @staticmethod
-    def forward(ctx: Any, pred: Tensor, inputs: tuple[Any, ...]) -> Tensor:  # noqa: ANN401
-        output = _launch(*inputs)
+    def forward(ctx: Any, pred: Tensor, launcher: Launcher, inputs: tuple[Any, ...]) -> Tensor:  # noqa: ANN401
+        output = _run(launcher, *inputs)
         _keep(ctx, (pred, *inputs[1:]), output)
         return output[0]
 
     @staticmethod
     def backward(ctx: Any, *slopes: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        return _gradient(ctx, *slopes), None
+        return _gradient(ctx, *slopes), None, None
 
 
 #: From this many numbers in a gradient on, a separate kernel scales it faster.
@@ -232,19 +330,19 @@ def _reference_gradient(
     return grad
 
 
-def _launcher(pred: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+def _launcher(pred: Tensor) -> Launcher:
     return _triton_launch() if pred.is_cuda or _interpreted() else _cpu_launch()
 
 
 @cache
-def _triton_launch() -> Callable[..., tuple[Tensor, Tensor]]:
+def _triton_launch() -> Launcher:
     from alphaiou.losses.kernels.triton import launch
 
     return launch
 
 
 @cache
-def _cpu_launch() -> Callable[..., tuple[Tensor, Tensor]]:
+def _cpu_launch() -> Launcher:
     from alphaiou.losses.kernels.cpu import launch
 
     return launch
@@ -256,4 +354,6 @@ def _interpreted() -> bool:
         return False
     import triton
 
+    if not hasattr(triton, "knobs"):  # until Triton 3.3
+        return os.environ.get("TRITON_INTERPRET", "0") == "1"
     return bool(triton.knobs.runtime.interpret)
