@@ -1,5 +1,9 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from xml.etree import ElementTree as ET
 
@@ -185,3 +189,50 @@ def test_nothing_is_left_behind_when_an_image_cannot_be_read(marked, tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         convert_splits([replace(marked, images=Broken())], "coco", tmp_path / "set")
     assert list(tmp_path.iterdir()) == []
+
+
+#: In a process of its own, since importing Ultralytics changes settings of the process.
+READ_BY_ULTRALYTICS = """
+import json, sys
+from ultralytics.data import YOLODataset
+from ultralytics.data.utils import check_det_dataset
+data = check_det_dataset(sys.argv[1], autodownload=False)
+boxes = {
+    split: {
+        label["im_file"]: [label["cls"].reshape(-1).tolist(), label["bboxes"].tolist()]
+        for label in YOLODataset(img_path=data[split], data=data).labels
+    }
+    for split in ("train", "val")
+}
+print(); print(json.dumps({"names": list(data["names"].values()), "boxes": boxes}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cwd", [".", "set", "other/set"])
+def test_ultralytics_reads_a_yolo_set_from_any_working_directory(tmp_path, cwd):
+    if find_spec("ultralytics") is None:
+        pytest.skip("ultralytics is not installed")
+    out = tmp_path / "set"
+    splits = [shapes_index(split, size=64, length=4) for split in ("train", "val")]
+    convert_splits(splits, "yolo", out)
+    for split in ("train", "val"):  # in the way of paths relative to the working directory
+        (tmp_path / "other/set/images" / split).mkdir(parents=True)
+    config = os.path.relpath(out / "data.yaml", tmp_path / cwd)
+    command = [sys.executable, "-c", READ_BY_ULTRALYTICS, config]
+    environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path / "settings")}
+    done = subprocess.run(
+        command, cwd=tmp_path / cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    read = json.loads(done.stdout.splitlines()[-1])
+    assert tuple(read["names"]) == splits[0].classes
+    for split in splits:
+        back = load_dataset(out, split.split).index
+        assert len(read["boxes"][split.split]) == len(back) == 4
+        for image, name in enumerate(back.files):
+            (labels, boxes), rows = read["boxes"][split.split][str(out / name)], back.rows(image)
+            assert labels == back.labels[rows].tolist()
+            corners = back.boxes[rows].reshape(-1, 2, 2) / back.sizes[image]
+            centres = np.concatenate([corners.mean(1), corners[:, 1] - corners[:, 0]], axis=1)
+            np.testing.assert_allclose(np.reshape(boxes, (-1, 4)), centres, atol=1e-6)

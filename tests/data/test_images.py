@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 
 from alphaiou.data import images
 from alphaiou.data.images import FORMATS, ImageError, decode_image, image_size
+from benchmarks.damage import png
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The image decoding and encoding capabilities:DeprecationWarning",
@@ -190,6 +191,68 @@ def test_cut_off(fmt, share):
     with pytest.raises(ImageError, match=r"some\.jpg") as caught:
         decode_image(data[: int(len(data) * share)], "some.jpg")
     assert caught.value.kind == "image-truncated"
+
+
+def png_of_rows(rows, *, interlaced=False):
+    return png(60, 40, zlib.compress(rows), interlaced=interlaced)
+
+
+def filtered_rows(pixels):
+    return b"".join(b"\0" + row.tobytes() for row in pixels)
+
+
+NOISE = RNG.integers(1, 256, (40, 60, 3), dtype=np.uint8)
+PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2))
+ADAM7 = [NOISE[y::dy, x::dx] for y, x, dy, dx in (*PASSES, (1, 0, 2, 1))]
+
+
+class TestPixelsThatEndEarly:
+    """The file is whole, its pixels are not: decoders fill the rest with black or grey."""
+
+    @pytest.mark.parametrize("rows", [0, 1, 20, 39])
+    def test_png(self, rows):
+        with pytest.raises(ImageError) as caught:
+            decode_image(png_of_rows(filtered_rows(NOISE[:rows])))
+        assert caught.value.kind == "image-truncated"
+
+    @pytest.mark.parametrize("missing", [1, 10, 20])
+    def test_interlaced_png(self, missing):
+        whole = b"".join(map(filtered_rows, ADAM7))
+        expected = reference(png_of_rows(whole, interlaced=True))
+        np.testing.assert_array_equal(pixels(png_of_rows(whole, interlaced=True)), expected)
+        with pytest.raises(ImageError) as caught:
+            decode_image(png_of_rows(whole[: -missing * 181], interlaced=True))
+        assert caught.value.kind == "image-truncated"
+
+    @pytest.mark.parametrize("mode", [*PLAIN, "LA", "I;16"])
+    @pytest.mark.parametrize("size", [(60, 40), (7, 3), (1, 1)])
+    def test_a_black_png_is_whole(self, mode, size):
+        assert not decode_image(encoded(Image.new(mode, size), "PNG")).any()
+
+    @pytest.mark.parametrize("share", [0.4, 0.7, 0.9])
+    @pytest.mark.parametrize("mode", ["RGB", "L"])
+    @pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"subsampling": 0}])
+    def test_jpeg(self, mode, options, share):
+        whole = encoded(Image.fromarray(NOISE).convert(mode), "JPEG", **options)
+        assert decode_image(whole).shape == (3, 40, 60)
+        with pytest.raises(ImageError) as caught:
+            decode_image(whole[: int(len(whole) * share)] + b"\xff\xd9")
+        assert caught.value.kind == "image-truncated"
+
+    @pytest.mark.parametrize("options", [{}, {"progressive": True}])
+    def test_a_grey_jpeg_is_whole(self, options):
+        grey = Image.new("RGB", (60, 40), (128, 128, 128))
+        assert (decode_image(encoded(grey, "JPEG", **options)) == 128).all()
+        grey.paste(Image.fromarray(NOISE[:20]))
+        assert decode_image(encoded(grey, "JPEG", **options))[0, 39, 59] == 128
+
+    @pytest.mark.parametrize("lossless", [True, False])
+    def test_webp(self, lossless):
+        whole = encoded(Image.fromarray(NOISE), "WEBP", lossless=lossless)
+        part = whole[: len(whole) // 3 * 2 // 2 * 2]
+        sizes = [struct.pack("<I", len(part) - 8), struct.pack("<I", len(part) - 20)]
+        with pytest.raises(ImageError):
+            decode_image(part[:4] + sizes[0] + part[8:16] + sizes[1] + part[20:])
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 5000, b"not an image", b"%!PS-Adobe-3.0 EPSF-3.0\n"])

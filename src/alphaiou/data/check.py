@@ -36,13 +36,13 @@ class Report:
 
     Attributes:
         path: The data set.
-        layout: Its layout.
+        layout: Its layout; None in the JSON of a data set whose layout is not known.
         splits: What each split has, of those that can be read at all.
         problems: Every finding, in the order of splits, then of files; each once.
     """
 
     path: str
-    layout: str
+    layout: str | None
     splits: tuple[SplitSummary, ...]
     problems: tuple[Problem, ...]
 
@@ -106,8 +106,19 @@ def check_dataset(
     problems += _check_images(indexes, decode, workers or os.cpu_count() or 1, on_progress)
     problems += sorted(get_format(layout).stray_labels(Path(path), indexes))
     summaries = (SplitSummary(i.split, len(i), i.num_boxes, len(i.classes)) for i in indexes)
-    # Splits overlap (trainval holds train): a problem of a file is reported once.
-    return Report(str(path), layout, tuple(summaries), tuple(dict.fromkeys(problems)))
+    return Report(str(path), layout, tuple(summaries), _each_once(problems))
+
+
+def _each_once(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Splits overlap (trainval holds train): a problem of a file, or a missing image, counts once.
+
+    Annotation files differ in what they say about a missing image.
+    """
+    first: dict[object, Problem] = {}
+    for problem in problems:
+        missing = problem.kind == "image-missing"
+        first.setdefault((problem.kind, problem.file) if missing else problem, problem)
+    return tuple(first.values())
 
 
 def _splits(
@@ -130,7 +141,7 @@ def _unusable(path: str | Path, where: str, layout: str, error: DataError) -> Pr
     broken = isinstance(error, BrokenFileError)
     kind = get_format(layout).broken_kind if broken else "split-unusable"
     file, _, text = str(error).partition(": ")
-    if not os.path.exists(file):  # noqa: PTH110 - it never raises, whatever the name
+    if not os.path.lexists(file):  # it never raises, whatever the name
         file, text = str(path), str(error)
     detail, _, remedy = text.rpartition("; ")
     if not detail:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from alphaiou._shapes import Bool, Float32, Int64, UInt8
+from alphaiou.data.formats.base import FoundSplit
 from alphaiou.data.formats.index_cache import cached_index
 from alphaiou.data.formats.registry import get_format, recognise
+from alphaiou.data.formats.splits import split_name
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import left_out
 
@@ -34,10 +37,11 @@ def load_dataset(path: str | Path, split: str, *, layout: str | None = None) -> 
     out, are reported to the logger ``alphaiou.data``; ``dataset.index.problems`` lists them.
 
     Args:
-        path: A VOC devkit, a COCO folder or JSON file, a YOLO folder or YAML file; or a word for a
-            set that is drawn as it is read: ``shapes``, or the easier ``shapes-plain`` and
-            ``shapes-discs``. A size may follow, as in ``shapes-discs-64``.
-        split: The split: ``train``, ``val``, ``test``, or what the data set calls it.
+        path: A folder or file of one of the layouts in :mod:`alphaiou.data.formats.registry`, or a
+            word for a set that is drawn as it is read, such as ``shapes``. If the path is neither,
+            the error lists the files and words that each layout is recognised by.
+        split: The split: ``train``, ``val``, ``test``, or what the data set calls it. ``valid`` and
+            ``validation`` are ``val``.
         layout: The layout, where the files fit more than one.
 
     Raises:
@@ -61,8 +65,15 @@ def load_dataset(path: str | Path, split: str, *, layout: str | None = None) -> 
 def open_dataset(path: str | Path, split: str, layout: str) -> DetectionDataset:
     """Open a data set of a known layout without logging, for callers that report by themselves."""
     root = Path(path)
-    key = (layout, str(root.absolute()), split)
-    return DetectionDataset(cached_index(key, lambda: get_format(layout).find(root, split)))
+
+    def find() -> FoundSplit:
+        name, title = _spelt(root, split, layout)
+        sources, read = get_format(layout).find(root, name)
+        return FoundSplit(sources, lambda: replace(read(), split=title))
+
+    # An index holds paths relative to the working directory where the data set was given as one.
+    key = (layout, str(root), str(root.absolute()), split)
+    return DetectionDataset(cached_index(key, find))
 
 
 def split_names(path: str | Path, *, layout: str | None = None) -> tuple[str, ...]:
@@ -72,11 +83,41 @@ def split_names(path: str | Path, *, layout: str | None = None) -> tuple[str, ..
         >>> split_names("shapes")
         ('train', 'val', 'test')
     """
-    return get_format(recognise(path, layout)).splits(Path(path))
+    names = get_format(recognise(path, layout)).splits(Path(path))
+    return tuple(_titles(names))
 
 
-class Target(TypedDict):
-    """The annotation of one image; boxes are absolute ``x1 y1 x2 y2``."""
+def _titles(names: Sequence[str]) -> dict[str, str]:
+    """Of each split by its usual name, such as ``val``, what the data set calls it: ``valid``.
+
+    A data set that has both ``val`` and ``valid`` keeps both.
+    """
+    usual = [split_name(name) for name in names]
+    return {
+        title if usual.count(title) == 1 else name: name
+        for name, title in zip(names, usual, strict=True)
+    }
+
+
+def _spelt(root: Path, split: str, layout: str) -> tuple[str, str]:
+    """What a data set calls a split, and the name for it everywhere else."""
+    names = _titles(get_format(layout).splits(root))
+    for title, name in names.items():
+        if split in (title, name):
+            return name, title
+    title = split_name(split)
+    return names.get(title, title), title
+
+
+class _OrientedTarget(TypedDict, total=False):
+    oriented: Float32[Tensor, "n 5"]
+
+
+class Target(_OrientedTarget):
+    """The annotation of one image; boxes are absolute ``x1 y1 x2 y2``.
+
+    Data sets with oriented boxes have them as well, as ``cxcywhr``; ``boxes`` are their extents.
+    """
 
     boxes: Float32[Tensor, "n 4"]
     labels: Int64[Tensor, " n"]
@@ -133,7 +174,7 @@ class DetectionDataset(_Base):
         import torch
 
         index, rows = self.index, self.index.rows(position)
-        return {
+        target: Target = {
             "boxes": torch.tensor(index.boxes[rows], dtype=torch.float32),
             "labels": torch.tensor(index.labels[rows], dtype=torch.int64),
             "image_id": int(index.image_ids[position]),
@@ -141,6 +182,9 @@ class DetectionDataset(_Base):
             "difficult": torch.tensor(index.difficult[rows]),
             "area": torch.tensor(index.areas[rows], dtype=torch.float32),
         }
+        if index.oriented is not None:
+            target["oriented"] = torch.tensor(index.oriented[rows], dtype=torch.float32)
+        return target
 
     def __repr__(self) -> str:
         return f"<DetectionDataset {self.index}>"

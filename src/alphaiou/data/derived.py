@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from alphaiou._version import __version__
+from alphaiou.data.formats.files import FolderImages, TarImages
 from alphaiou.data.formats.writing import Placing, writing_folder
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.problems import DataError
@@ -86,7 +87,35 @@ def fingerprint(indexes: Sequence[DetectionIndex]) -> str:
         digest.update("\0".join(index.files).encode("utf-8", "surrogateescape"))
         for name in ("sizes", "offsets", "boxes", "labels", "crowd", "difficult", "truncated"):
             digest.update(np.ascontiguousarray(getattr(index, name)).tobytes())
+        if index.oriented is not None:
+            digest.update(np.ascontiguousarray(index.oriented).tobytes())
     return digest.hexdigest()
+
+
+def image_digests(index: DetectionIndex) -> tuple[str, str]:
+    """Hashes of the sizes in bytes and of the times of the image files; drawn images have none.
+
+    The content of the files is not read.
+    """
+    sizes, times = blake2b(digest_size=16), blake2b(digest_size=16)
+    for path in _image_paths(index):
+        try:
+            facts = path.stat()
+        except (OSError, ValueError):  # missing, or a name that cannot be a file
+            sizes.update(b"missing ")
+            continue
+        sizes.update(b"%d " % facts.st_size)
+        times.update(b"%d " % facts.st_mtime_ns)
+    return sizes.hexdigest(), times.hexdigest()
+
+
+def _image_paths(index: DetectionIndex) -> Iterable[Path]:
+    images = index.images
+    if isinstance(images, TarImages):
+        return images.shards
+    if isinstance(images, FolderImages):
+        return (images.root / name for name in index.files)
+    return ()
 
 
 def _difference(made: Mapping[str, Any], there: Mapping[str, Any] | None) -> str:

@@ -1,22 +1,21 @@
 """Figures of data sets: statistics, and noisy boxes next to clean ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm, to_hex
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Polygon
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from alphaiou._figures import CATEGORICAL, FULL_WIDTH, INK, panel_title, save_figure
+from alphaiou._figures import CATEGORICAL, FULL_WIDTH, INK, palette, panel_title, save_figure
 from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.stats import MEDIUM_SIDE, SMALL_SIDE, DatasetStats, SizeCounts, centre_map
@@ -87,23 +86,43 @@ def noise_figure(
         noisy: The same images with noisy boxes.
         rate: The noise rate, for the labels.
     """
-    colours = class_colours(clean)
+    return _pictures_figure(pictures, {"η = 0": clean, f"η = {rate:g}": noisy})
+
+
+def labels_figure(pictures: Sequence[np.ndarray], index: DetectionIndex) -> Figure:
+    """Draw images with their boxes, coloured by class; oriented boxes are drawn as they are turned.
+
+    Args:
+        pictures: The images as uint8 arrays (height, width, 3).
+        index: The same images with their boxes.
+    """
+    return _pictures_figure(pictures, {"": index})
+
+
+def _pictures_figure(
+    pictures: Sequence[np.ndarray], indexes: Mapping[str, DetectionIndex]
+) -> Figure:
+    """Draw the same images in a row for each index, with a title at its left."""
+    first, *_ = indexes.values()
+    labels = np.unique(first.labels).tolist()
+    colours = dict(zip(labels, palette(len(labels)), strict=True))
     # Widths that give all images of a row the same height.
     shapes = [picture.shape[1] / picture.shape[0] for picture in pictures] or [1.0]
     legend_rows = -(-len(colours) // LEGEND_COLUMNS)
-    height = 2 * min((FULL_WIDTH - 0.3) / sum(shapes), 3.0) + 0.2 * legend_rows + 0.1
+    rows = len(indexes)
+    height = rows * min((FULL_WIDTH - 0.3) / sum(shapes), 3.0) + 0.2 * legend_rows + 0.1
     figure = Figure(figsize=(FULL_WIDTH, height), layout=ConstrainedLayoutEngine(**TIGHT))
-    grid = figure.subplots(2, len(shapes), squeeze=False, width_ratios=shapes)
-    for row, (index, eta) in enumerate(((clean, 0.0), (noisy, rate))):
+    grid = figure.subplots(rows, len(shapes), squeeze=False, width_ratios=shapes)
+    for row, (title, index) in enumerate(indexes.items()):
         for axes in grid[row]:
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set_visible(False)
-        grid[row, 0].set_ylabel(f"η = {eta:g}", color=INK)
+        grid[row, 0].set_ylabel(title, color=INK)
         for image, picture in enumerate(pictures):
             _draw_picture(grid[row, image], picture, index, image, colours)
     if colours:
         handles = [Line2D([], [], color=colour, lw=2) for colour in colours.values()]
-        names = [_shortened(clean.classes[label]) for label in colours]
+        names = [_shortened(first.classes[label]) for label in colours]
         figure.legend(handles, names, loc="outside lower center", ncols=LEGEND_COLUMNS)
     return figure
 
@@ -114,9 +133,20 @@ def save_noise_figure(
     """Draw some images with their clean and their noisy boxes, as PNG and SVG."""
     chosen = picture_choice(clean, count)
     clean, noisy = clean.take(chosen), noisy.take(chosen)
-    dataset = DetectionDataset(clean)
-    pixels = [dataset[image][0].permute(1, 2, 0).numpy() for image in range(len(clean))]
+    pixels = _pixels(clean)
     return save_figure(lambda: noise_figure(pixels, clean, noisy, rate), stem)
+
+
+def save_labels_figure(index: DetectionIndex, count: int, stem: Path) -> list[Path]:
+    """Draw some images with their boxes, as PNG and SVG."""
+    chosen = index.take(picture_choice(index, count))
+    pixels = _pixels(chosen)
+    return save_figure(lambda: labels_figure(pixels, chosen), stem)
+
+
+def _pixels(index: DetectionIndex) -> list[np.ndarray]:
+    dataset = DetectionDataset(index)
+    return [dataset[image][0].permute(1, 2, 0).numpy() for image in range(len(index))]
 
 
 def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> list[int]:
@@ -126,17 +156,6 @@ def picture_choice(index: DetectionIndex, count: int, most_boxes: int = 8) -> li
     places = np.linspace(0, len(suitable) - 1, min(count, len(suitable))).round().astype(int)
     chosen: list[int] = suitable[places].tolist()
     return chosen
-
-
-def class_colours(index: DetectionIndex) -> dict[int, str]:
-    """Return a colour per label: the palette of the figures, or a rainbow for many labels."""
-    labels = [int(label) for label in np.unique(index.labels)]
-    if (
-        len(labels) <= len(CATEGORICAL) - 1
-    ):  # without black, the last colour, which is hard to see in photographs
-        return dict(zip(labels, CATEGORICAL, strict=False))
-    rainbow = mpl.colormaps["turbo"]
-    return {label: to_hex(rainbow((i + 0.5) / len(labels))) for i, label in enumerate(labels)}
 
 
 def _draw_sizes(axes: Axes, index: DetectionIndex) -> None:
@@ -243,13 +262,9 @@ def _draw_picture(
     axes.imshow(picture, extent=(0, width, height, 0), interpolation="lanczos")
     axes.grid(visible=False)
     rows = index.rows(image)
-    for (x1, y1, x2, y2), label in zip(index.boxes[rows], index.labels[rows], strict=True):
+    for corners, label in zip(index.corners(image), index.labels[rows], strict=True):
         for colour, line in (("white", 2.0), (colours[int(label)], 1.1)):
-            axes.add_patch(
-                Rectangle(
-                    (x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=line, joinstyle="miter"
-                )
-            )
+            axes.add_patch(Polygon(corners, fill=False, ec=colour, lw=line, joinstyle="miter"))
     axes.set(xlim=(0, width), ylim=(height, 0))
 
 

@@ -7,6 +7,8 @@ orientation is applied, and sizes are those after it.
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,6 +30,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
 ImageKind = Literal["image-unreadable", "image-truncated"]
 
+_CUT_OFF = "the image is cut off; copy it again"
 _ORIENTATION = 0x0112
 _ORIENTATION_SOURCES = ("exif", "xmp", "Raw profile type exif", "XML:com.adobe.xmp")
 
@@ -102,7 +105,19 @@ def decode_image(data: bytes, name: str = "image") -> UInt8[Tensor, "3 height wi
     width, height = header.upright_size
     if pixels.shape != (3, height, width):
         raise ImageError(name, "image-unreadable", "its pixels do not have the size it declares")
+    if header.format in ("JPEG", "MPO") and _ends_early_jpeg(data, pixels):
+        raise ImageError(name, "image-truncated", _CUT_OFF)
     return pixels
+
+
+def image_pixels(image: Image.Image) -> UInt8[Tensor, "3 height width"]:
+    """The pixels of an opened image: RGB, upright, 8 bits, as those of its file.
+
+    Examples:
+        >>> image_pixels(Image.new("L", (3, 2), 7))[:, 0, 0]
+        tensor([7, 7, 7], dtype=torch.uint8)
+    """
+    return torch.from_numpy(_rgb(ImageOps.exif_transpose(image))).permute(2, 0, 1)
 
 
 def _read_header(source: bytes | Path, name: str) -> _Header:
@@ -156,6 +171,8 @@ def _decode_pillow(data: bytes, name: str, header: _Header) -> UInt8[Tensor, "3 
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             image.load()
+            if image.format == "PNG" and _ends_early_png(data, image):
+                raise ValueError("truncated pixels")
             if header.orientation != 1:
                 ImageOps.exif_transpose(image, in_place=True)
             pixels = _rgb(image)
@@ -189,11 +206,12 @@ def _open(source: bytes | Path) -> io.BytesIO | io.BufferedReader:
 
 
 def _failure(source: bytes | Path, name: str, error: Exception) -> ImageError:
-    if isinstance(error, UnidentifiedImageError):
+    # Ultralytics has Image.open look for a package for more formats, and fail without it.
+    if isinstance(error, UnidentifiedImageError | ModuleNotFoundError):
         known = ", ".join(FORMATS)
         return ImageError(name, "image-unreadable", f"is not an image of a known format ({known})")
     if "truncated" in str(error).lower() or _is_cut_off(source):
-        return ImageError(name, "image-truncated", "the image is cut off; copy it again")
+        return ImageError(name, "image-truncated", _CUT_OFF)
     return ImageError(name, "image-unreadable", f"cannot be decoded: {reason(error)}")
 
 
@@ -212,3 +230,63 @@ def _is_cut_off(source: bytes | Path) -> bool:
     if start.startswith(b"\x89PNG"):
         return b"IEND" not in end
     return start.startswith(b"RIFF") and int.from_bytes(start[4:8], "little") + 8 > length
+
+
+# --- pixels that end early in a file that is whole ------------------------------------------------
+# Decoders fill the rest of the image and report nothing. Decoding tells which images may be such:
+# few others have to be looked at again.
+
+
+def _ends_early_jpeg(data: bytes, pixels: UInt8[Tensor, "3 height width"]) -> bool:
+    """Whether a JPEG has fewer pixels than it declares; the missing ones are medium grey.
+
+    If so, further bytes before the end marker are decoded into pixels, else they are passed over.
+    Not noticed: progressive files without their last scans, which are only less sharp.
+    """
+    corners = pixels[:, [0, 0, -1, -1], [0, -1, 0, -1]]  # one is the last pixel, however turned
+    if not bool((corners == 128).all(dim=0).any()):
+        return False
+    end = data.rfind(b"\xff\xd9")
+    longer = data[:end] + bytes(range(251)) + data[end:]
+    try:
+        images = [Image.open(io.BytesIO(one), formats=FORMATS) for one in (data, longer)]
+        return images[0].tobytes() != images[1].tobytes()
+    except Exception:  # a rare kind that only torchvision decodes
+        return False
+
+
+def _ends_early_png(data: bytes, image: Image.Image) -> bool:
+    """Whether a PNG has fewer pixels than it declares; the missing ones are zero."""
+    width, height = image.size
+    last = [(0, row, width, row + 1) for row in range(max(0, height - 2), height)]
+    # Both, since an interlaced image ends with every other row.
+    if all(image.crop(row).getbbox(alpha_only=False) for row in last):
+        return False
+    body = b""
+    place, bits, colour, interlaced = 8, 0, 0, 0
+    inflate, length = zlib.decompressobj(), 0
+    while place + 12 <= len(data):
+        (size,) = struct.unpack_from(">I", data, place)
+        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + size]
+        place += size + 12
+        if kind == b"IHDR":
+            bits, colour, _, _, interlaced = body[8:13]
+        while kind == b"IDAT" and body:
+            length += len(inflate.decompress(body, 1 << 20))
+            body = inflate.unconsumed_tail
+    bits *= {2: 3, 4: 2, 6: 4}.get(colour, 1)
+    passes = _ADAM7 if interlaced else ((0, 0, 1, 1),)
+    sides = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
+    return length < sum(rows * (1 + -(-columns * bits // 8)) for columns, rows in sides if columns)
+
+
+#: Of each pass over an interlaced PNG: the first column and row, and the steps to the next ones.
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)

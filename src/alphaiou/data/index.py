@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from alphaiou._shapes import Bool, Float64, Int32, Int64
+from alphaiou.data.oriented import corners_of
 from alphaiou.data.problems import Problem
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class DetectionIndex:
         difficult: Whether a box is difficult (VOC).
         truncated: Whether a box is truncated (VOC).
         problems: What reading found.
+        oriented: The same boxes as ``cxcywhr`` where the data set has oriented ones, else None.
+            ``boxes`` are then their extents, which is what detectors without angles get.
     """
 
     layout: str
@@ -99,6 +102,7 @@ class DetectionIndex:
     difficult: Bool[np.ndarray, " boxes"]
     truncated: Bool[np.ndarray, " boxes"]
     problems: tuple[Problem, ...] = field(default=())
+    oriented: Float64[np.ndarray, "boxes 5"] | None = None
 
     def __len__(self) -> int:
         return len(self.files)
@@ -111,6 +115,13 @@ class DetectionIndex:
     def rows(self, image: int) -> slice:
         """Where the boxes of an image are in the box arrays."""
         return slice(int(self.offsets[image]), int(self.offsets[image + 1]))
+
+    def corners(self, image: int) -> Float64[np.ndarray, "n 4 2"]:
+        """The corners of the boxes of an image, around each, whether oriented or not."""
+        rows = self.rows(image)
+        if self.oriented is not None:
+            return corners_of(self.oriented[rows])
+        return self.boxes[rows][:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
 
     def image_of_box(self) -> Int64[np.ndarray, " boxes"]:
         """The position of the image of each box."""
@@ -143,12 +154,14 @@ class DetectionIndex:
 
     def keep_rows(self, rows: Int64[np.ndarray, " kept"]) -> DetectionIndex:
         """The box arrays at some rows; the caller sets the offsets that belong to them."""
-        names = ("boxes", "labels", "box_ids", "areas", "crowd", "difficult", "truncated")
+        names = ["boxes", "labels", "box_ids", "areas", "crowd", "difficult", "truncated"]
+        names += ["oriented"] * (self.oriented is not None)
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def __str__(self) -> str:
         count = len(self.classes)
         return (
             f"{self.root} ({self.layout} layout, split {self.split}): {len(self):,} images, "
-            f"{self.num_boxes:,} boxes, {count} class{'es' * (count != 1)}"
+            f"{self.num_boxes:,} {'' if self.oriented is None else 'oriented '}boxes, "
+            f"{count} class{'es' * (count != 1)}"
         )

@@ -92,6 +92,11 @@ def perturb_index(index: DetectionIndex, rate: float, seed: int) -> DetectionInd
         True
     """
     check_rate(rate)
+    if index.oriented is not None:
+        raise DataError(
+            f"{index.root}: the noise is for axis-aligned boxes, these are oriented; convert the "
+            "data set to another layout, such as coco, for their extents"
+        )
     if rate == 0:
         return index
     limits = torch.from_numpy(np.repeat(index.sizes, np.diff(index.offsets), axis=0)).double()

@@ -25,6 +25,7 @@ class Problem:
         detail: The same with the values that were found.
         remedy: What to do about it.
         effect: What reading did about it.
+        count: How many boxes it is about: identical boxes of an image are one problem.
     """
 
     file: str
@@ -33,6 +34,7 @@ class Problem:
     detail: str
     remedy: str
     effect: Effect = "kept"
+    count: int = 1
 
     def __str__(self) -> str:
         place = f"{self.file}, {self.where}" if self.where else self.file
@@ -58,7 +60,7 @@ def left_out(problems: Iterable[Problem]) -> str:
     counts: dict[str, Counter[str]] = {}
     for problem in problems:
         if problem.effect != "kept":
-            counts.setdefault(problem.effect, Counter())[problem.kind] += 1
+            counts.setdefault(problem.effect, Counter())[problem.kind] += problem.count
     parts = []
     for effect, kinds in counts.items():
         total = sum(kinds.values())

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from pycocotools.coco import COCO
 
+from alphaiou.data.check import check_dataset
+from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.formats import json_stream
 from alphaiou.data.formats.coco import read_coco, write_coco
 from alphaiou.data.formats.files import FolderImages, TarImages
+from alphaiou.data.formats.registry import recognise
 from alphaiou.data.problems import DataError, left_out
+from tests.data.formats.layouts import contents, put_all
 from tests.data.made_index import NoImages, made_index, random_index
 
 VOC320 = Path(__file__).parents[3] / "../shared/data/voc320"
@@ -229,9 +233,9 @@ def test_missing_images_are_left_out_with_their_boxes(tmp_path):
     index = read(document(), tmp_path, FolderImages(tmp_path))
     assert list(index.files) == ["b.jpg", "empty.jpg"]
     assert index.num_boxes == 1
-    assert reported(index) == [("image-missing", "image id 3", "image left out")]
-    assert "its boxes (2)" in index.problems[0].detail
-    assert str(tmp_path / "a.jpg") in index.problems[0].detail
+    assert reported(index) == [("image-missing", "", "image left out")]
+    assert "image id 3 of x.json and its boxes (2)" in index.problems[0].detail
+    assert index.problems[0].file == str(tmp_path / "a.jpg")
 
 
 def test_sizes_that_are_not_there_are_read_from_the_images(tmp_path):
@@ -354,6 +358,19 @@ def test_whole_numbers_may_be_written_as_floats(tmp_path, value):
     assert index.image_ids.tolist() == [7, 3, 9]
 
 
+def test_boxes_with_the_same_fault_are_one_problem(tmp_path):
+    doc = document()
+    boxes = [{"id": i, "image_id": 77, "category_id": 1, "bbox": [0, 0, 1, 1]} for i in range(9)]
+    boxes += [
+        {"id": 99, "image_id": 1, "category_id": 1, "bbox": [i, 0, 3, 3]} for i in range(1, 8)
+    ]
+    doc["annotations"] += boxes
+    found = read(doc, tmp_path).problems
+    counts = {(problem.kind, problem.where): problem.count for problem in found}
+    assert counts["id-unknown", "annotation id 0"] == 9
+    assert counts["id-duplicate", "annotation id 99"] == 6
+
+
 def test_places_are_told_by_id_or_by_position(tmp_path):
     doc = document()
     doc["annotations"][0]["bbox"] = "?"
@@ -429,3 +446,91 @@ def test_voc320(split, images, boxes, difficult):
     assert (len(index), index.num_boxes, index.difficult.sum()) == (images, boxes, difficult)
     assert not left_out(index.problems)
     assert_agrees_with_pycocotools(index, path)
+
+
+def coco_text(*names, indent=None):
+    """The same two boxes in each image, with a polygon and a mask, which do not count."""
+    shapes = ([[40, 15, 60, 15, 60, 35]], {"counts": [0, 9], "size": [50, 100]})
+    boxes = [(1, [40, 15, 20, 20]), (9, [0, 0, 50.5, 50])]
+    annotations = [
+        {"id": 10 * image + place, "image_id": image, "category_id": category, "bbox": box,
+         "area": 1.0, "iscrowd": place, "segmentation": shapes[place]}
+        for image in range(1, len(names) + 1)
+        for place, (category, box) in enumerate(boxes)
+    ]  # fmt: skip
+    images = [
+        {"id": number, "license": 1, "file_name": name, "height": 50, "width": 100}
+        for number, name in enumerate(names, 1)
+    ]
+    categories = [{"id": 9, "name": "sea dog", "supercategory": ""}, {"id": 1, "name": "cat"}]
+    content = {"info": {"year": "2024"}, "licenses": [{"id": 1}], "categories": categories}
+    content |= {"images": images, "annotations": annotations}
+    return json.dumps(content, indent=indent)
+
+
+NEAR = {
+    "Roboflow": (
+        {"train/_annotations.coco.json": ["1.jpg"], "train/1.jpg": None,
+         "valid/_annotations.coco.json": ["1.jpg"], "valid/1.jpg": None},
+        {"train": ["train/1.jpg"], "val": ["valid/1.jpg"]},
+    ),
+    "one folder": (
+        {"_annotations.coco.json": ["1.jpg", "b/2 é.PNG"], "1.jpg": None, "b/2 é.PNG": None},
+        {"train": ["1.jpg", "b/2 é.PNG"]},
+    ),
+    "files above the folders": (
+        {"train.json": ["1.jpg"], "TEST/1.jpg": None, "TRAIN/1.jpg": None, "test.json": ["1.jpg"]},
+        {"test": ["TEST/1.jpg"], "train": ["TRAIN/1.jpg"]},
+    ),
+    "files of a year": (
+        {"instances_train2017.json": ["1.jpg"], "instances_val2017.json": ["1.jpg"],
+         "train2017/1.jpg": None, "images/val2017/1.jpg": None},
+        {"train2017": ["train2017/1.jpg"], "val2017": ["images/val2017/1.jpg"]},
+    ),
+    "FiftyOne": ({"labels.json": ["1.jpg"], "data/1.jpg": None}, {"train": ["data/1.jpg"]}),
+    "Label Studio": (
+        {"result.json": ["images/1.jpg"], "images/1.jpg": None}, {"train": ["images/1.jpg"]}
+    ),
+    "CVAT": (
+        {"annotations/instances_default.json": ["1.jpg"], "images/default/1.jpg": None},
+        {"default": ["images/default/1.jpg"]},
+    ),
+    "in the folder of a split": (
+        {"train/annotations.json": ["1.jpg"], "train/images/1.jpg": None,
+         "val/my labels.json": ["1.jpg"], "val/1.jpg": None},
+        {"train": ["train/images/1.jpg"], "val": ["val/1.jpg"]},
+    ),
+    "any name": (
+        {"cells_train_coco.json": ["1.jpg"], "img/1.jpg": None, "package.json": '{"name": "x"}'},
+        {"cells_train": ["img/1.jpg"]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_files_beside_or_above_the_images(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("ALPHAIOU_CACHE", str(tmp_path / "cache"))
+    files, expected = NEAR[name]
+    files = {n: coco_text(*c) if isinstance(c, list) else c for n, c in files.items()}
+    root = put_all(tmp_path / "set", files)
+    assert recognise(root) == "coco"
+    assert split_names(root) == tuple(expected)
+    for split, images in expected.items():
+        for _ in range(2):  # read, and from the cache
+            index = load_dataset(root, split).index
+            paths = [Path(index.images.where(name)).resolve() for name in index.files]
+            assert paths == [(root / name).resolve() for name in images]
+            assert index.classes == ("cat", "sea dog")
+            assert index.problems == ()
+            read = list(contents(root, split).values())
+            assert read == [[("cat", (40, 15, 60, 35)), ("sea dog", (0, 0, 50.5, 50))]] * len(
+                images
+            )
+            assert index.crowd.tolist() == [False, True] * len(images)
+    assert check_dataset(root).problems == ()
+
+
+def test_an_indented_file_is_recognised_by_its_keys(tmp_path):
+    root = put_all(tmp_path / "set", {"x.json": coco_text("1.jpg", indent=4), "1.jpg": None})
+    assert recognise(root) == "coco"
+    assert len(contents(root, "x")) == 1

@@ -27,7 +27,11 @@ PROBLEM = Problem("ä.json", "annotation id 3", "box-flat", "flat", "mend it", "
 
 @pytest.fixture
 def index(tmp_path):
-    return replace(random_index(20), images=FolderImages(tmp_path), problems=(PROBLEM,))
+    index = replace(random_index(20), images=FolderImages(tmp_path), problems=(PROBLEM,))
+    for name in index.files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return index
 
 
 @pytest.fixture
@@ -76,12 +80,29 @@ def test_the_second_time_nothing_is_read(index, source):
     assert reader.reads == 2
 
 
+def test_an_index_whose_images_are_not_where_it_says_is_not_used(index, source, tmp_path):
+    reader = Reader(index, Sources((source,)))
+    reader.open()
+    (tmp_path / index.files[7]).unlink()
+    reader.open()
+    assert reader.reads == 2
+    elsewhere = replace(index, images=FolderImages(tmp_path / "elsewhere"))
+    reader = Reader(elsewhere, Sources((source,)))
+    for _ in range(2):
+        reader.open(("coco", "y", "train"))
+    assert reader.reads == 2
+
+
 @pytest.mark.parametrize(
     "images",
     [TarImages((Path("a-0.tar"), Path("ü/a-1.tar"))), FolderImages(Path("/ä"), anywhere=True)],
 )
-def test_image_files_come_back(index, source, images):
-    index = replace(index, images=images)
+def test_image_files_come_back(index, source, images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ü").mkdir()
+    for name in ("a-0.tar", "ü/a-1.tar"):
+        (tmp_path / name).touch()
+    index = replace(index.take([]), images=images)
     reader = Reader(index, Sources((source,)))
     reader.open()
     assert reader.open().images == images

@@ -1,6 +1,9 @@
+import contextlib
+import io
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -10,11 +13,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from alphaiou.cli import main
+from alphaiou.data.check import check_dataset
 from alphaiou.data.dataset import DetectionDataset, load_dataset, split_names
 from alphaiou.data.formats.coco import annotation_files, find_annotations, find_images
 from alphaiou.data.formats.files import FolderImages, TarImages
 from alphaiou.data.formats.registry import FORMATS, WRITABLE_LAYOUTS, get_format, recognise
 from alphaiou.data.problems import DataError
+from alphaiou.training.recipe import DataRecipe
+from alphaiou.training.setup import resolve_splits
+from tests.data.formats.layouts import put_all
 
 SHARED = Path(__file__).parents[3] / "../shared/data"
 XML = """<annotation><filename>a.jpg</filename><size><width>20</width><height>10</height>
@@ -251,6 +259,62 @@ def test_what_can_be_written_is_read_again_and_the_rest_says_so(layout, tmp_path
     assert again.problems == ()
 
 
+UNREADABLE = {
+    "TFRecord": ({"train/Cells.tfrecord": b"\0", "train/Cells.pbtxt": "item {}"}, "Pascal"),
+    "TFRecord in shards": ({"data.record-00000-of-00010": b"\0"}, "COCO"),
+    "Label Studio": (
+        {"project-1-at-2024.json": '[{"id": 1, "annotations": [{"id": 2, "result": [{"type": '
+         '"rectanglelabels", "value": {"x": 1}}]}], "data": {"image": "/data/upload/1/a.jpg"}}]'},
+        "export it from Label Studio as COCO or YOLO",
+    ),
+    "VIA": (
+        {"via_region_data.json": '{"a.jpg123": {"filename": "a.jpg", "size": 123, "regions": []}}'},
+        "export it from VIA as COCO",
+    ),
+    "VIA of a project": ({"via.json": '{"_via_settings": {}, "_via_img_metadata": {}}'}, "VIA"),
+    "VIA in CSV": (
+        {"via.csv": "filename,file_size,file_attributes,region_count,region_id,"
+         'region_shape_attributes,region_attributes\na.jpg,1,"{}",1,0,"{}","{}"\n'},
+        "VIA",
+    ),
+    "LabelMe": ({"a.json": '{"shapes": [], "imagePath": "a.jpg"}'}, "labelme2coco"),
+    "KITTI": (
+        {"training/image_2/000000.png": None, "training/label_2/000000.txt": "Pedestrian 0.00 0 "
+         "-0.20 712.40 143.00 810.73 307.92 1.89 0.48 1.20 1.84 1.47 8.41 0.01\n"},
+        "KITTIDetectionDataset",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_layouts_that_cannot_be_read_are_named_with_the_conversion(root, name):
+    files, remedy = UNREADABLE[name]
+    put_all(root, {"images/a.jpg": None} | files)
+    with pytest.raises(DataError, match=rf"{name.partition(' ')[0]}.*cannot be read; .*{remedy}"):
+        load_dataset(root, "train")
+    report = json.loads(check_json(root))
+    assert name.partition(" ")[0] in report["error"]
+    for file in files:
+        if file.endswith((".json", ".csv", ".tfrecord")):
+            with pytest.raises(DataError, match=f"cannot be read; .*{remedy}"):
+                recognise(root / file)
+
+
+def check_json(root):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main(["data", "check", str(root), "--json"]) == 1
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("command", [["data", "--help"], ["data", "check", "--help"]])
+def test_the_help_lists_every_layout(capsys, command):
+    with contextlib.suppress(SystemExit):
+        main(command)
+    words = set(re.findall(r"[\w-]+", capsys.readouterr().out))
+    assert set(FORMATS) <= words
+
+
 ANNOTATIONS = [
     ("annotations/train.json", "train"),
     ("annotations/instances_train.json", "train"),
@@ -337,6 +401,45 @@ def test_images_that_are_nowhere_are_an_error_with_the_places(root):
         load_dataset(root, "train")
 
 
+def make_valid_voc(root, name):
+    make_voc(root)
+    lists = root / "VOC2007/ImageSets/Main"
+    (lists / "train.txt").rename(lists / f"{name}.txt")
+
+
+def make_valid_coco(root, name):
+    put(root / f"{name}/_annotations.coco.json", coco_json("a.jpg"))
+    put_image(root / f"{name}/a.jpg")
+
+
+def make_valid_yolo(root, name):
+    make_yolo(root)
+    put(root / "data.yaml", f"{name}: images/train\nnames: [dog, cat]\n")
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "VALID", "val"])
+@pytest.mark.parametrize("make", [make_valid_voc, make_valid_coco, make_valid_yolo])
+def test_valid_is_val_in_every_layout(root, make, name):
+    make(root, name)
+    assert split_names(root) == ("val",)
+    for asked in ("val", "valid", "validation", name):
+        for _ in range(2):  # read, and from the cache
+            index = load_dataset(root, asked).index
+            assert (index.split, len(index), index.num_boxes) == ("val", 1, 1)
+        assert [one.split for one in check_dataset(root, asked).splits] == ["val"]
+    data = DataRecipe(path=str(root), train="train", val="auto", test="auto")
+    assert resolve_splits(data).val == "val"
+
+
+def test_a_set_that_has_val_and_valid_keeps_both(root):
+    make_valid_coco(root, "val")
+    make_valid_coco(root, "valid")
+    put(root / "valid/_annotations.coco.json", coco_json("a.jpg", box=(0, 0, 7, 7)))
+    assert split_names(root) == ("val", "valid")
+    assert load_dataset(root, "val").index.boxes[0, 2] == 5
+    assert load_dataset(root, "valid").index.boxes[0, 2] == 7
+
+
 def test_a_file_by_itself(root):
     make_coco(root)
     path = root / "annotations/instances_train2017.json"
@@ -374,3 +477,9 @@ def test_real_data(name, split, layout, images, boxes):
     image, target = dataset[-1]
     assert image.shape[::-1][:2] == tuple(dataset.index.sizes[-1])
     assert len(target["boxes"]) == len(dataset.index.boxes[dataset.index.rows(len(dataset) - 1)])
+
+
+def test_the_page_on_data_sets_describes_every_format():
+    page = (Path(__file__).parents[3] / "docs/data.md").read_text()
+    table = page.partition("\n## Layouts\n")[2].partition("\n\n`load_dataset`")[0]
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(FORMATS)

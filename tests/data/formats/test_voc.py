@@ -18,7 +18,7 @@ from alphaiou.data.formats.voc import (
     write_voc,
 )
 from alphaiou.data.problems import DataError
-from tests.data.made_index import random_index
+from tests.data.made_index import made_index, random_index
 
 SAMPLE = Path(__file__).parents[4] / "shared/data/voc-sample"
 
@@ -283,3 +283,11 @@ def test_the_sample_agrees_with_elementtree(split):
     np.testing.assert_array_equal(index.boxes, expected)
     assert [index.classes[label] for label in index.labels] == labels
     assert index.problems == ()
+
+
+@pytest.mark.parametrize("classes", [("cat", "cat"), ("cat", "")])
+def test_classes_that_names_do_not_tell_apart_are_not_written(tmp_path, classes):
+    index = made_index([[[1, 1, 9, 9], [2, 2, 9, 9]]], classes=classes)
+    with pytest.raises(DataError, match=r"made: the name of class 1 is .*each class a name"):
+        write_voc(index, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from alphaiou.data.check import check_dataset
+from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.formats.files import FolderImages
+from alphaiou.data.formats.registry import recognise
 from alphaiou.data.formats.yolo import (
     _corners,
     find_config,
@@ -17,6 +20,7 @@ from alphaiou.data.formats.yolo import (
     yolo_splits,
 )
 from alphaiou.data.problems import DataError
+from tests.data.formats.layouts import contents, put_all
 from tests.data.made_index import random_index
 
 COCO256 = Path(__file__).parents[4] / "shared/data/coco256/data.yaml"
@@ -37,6 +41,21 @@ def write_config(root, text="train: images/train\nval: images/val\nnames: [cat, 
     path = root / "data.yaml"
     path.write_text(text)
     return path
+
+
+def make_roboflow(root):
+    """The YOLO export of Roboflow, whose file names folders beside it as if they were above."""
+    for split in ("train", "valid", "test"):
+        name = f"{split}/images/IMG_1_jpg.rf.{split}0a1b.jpg"
+        add_image(root, name, "1 0.5 0.5 0.2 0.4\n")
+    write_config(
+        root,
+        "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n\nnc: 2\n"
+        "names: ['cone', 'sign post']\n\nroboflow:\n  workspace: traffic\n  project: cones\n"
+        "  version: 3\n  license: CC BY 4.0\n  url: https://universe.roboflow.com/cones/3\n",
+    )
+    (root / "README.roboflow.txt").write_text("cones - v3\n")
+    return root
 
 
 @pytest.fixture
@@ -96,6 +115,32 @@ class TestReading:
     def test_roboflow_names_folders_beside_the_file_as_above_it(self, config):
         write_config(config.parent, "train: ../images/train\nnc: 2\nnames: ['cat', 'dog']\n")
         assert len(read_yolo(config, "train")) == 3
+
+    def test_roboflow_by_a_relative_path_from_any_folder(self, tmp_path, monkeypatch):
+        root = make_roboflow(tmp_path / "a/cone")
+        monkeypatch.setenv("ALPHAIOU_CACHE", str(tmp_path / "cache"))
+        for cwd, path in [
+            (tmp_path / "a", "cone"),
+            (tmp_path / "a", "cone/data.yaml"),
+            (tmp_path, "a/cone"),
+            (root, "."),
+            (root, "data.yaml"),
+            (root / "train", "../data.yaml"),
+            (root / "train/images", "../.."),
+            (tmp_path, root),
+        ]:
+            monkeypatch.chdir(cwd)
+            assert split_names(path) == ("train", "val", "test")
+            for split in ("train", "val", "valid", "test"):
+                for _ in range(2):  # read, and from the cache
+                    dataset = load_dataset(path, split)
+                    assert dataset.index.problems == ()
+                    assert dataset.index.classes == ("cone", "sign post")
+                    monkeypatch.chdir("/")
+                    image, target = dataset[0]
+                    assert image.shape == (3, 50, 100)
+                    assert target["boxes"].tolist() == [[40, 15, 60, 35]]
+                    monkeypatch.chdir(cwd)
 
     @pytest.mark.parametrize(
         ("line", "kind"),
@@ -264,3 +309,68 @@ def test_coco256():
     index = read_yolo(COCO256, "train")
     assert (len(index), index.num_boxes) == (128, 929)
     assert [p.kind for p in index.problems] == ["image-without-label"] * 2
+
+
+CAT, DOG = "0 0.5 0.5 0.2 0.4\n", "1 0.25 0.5 0.5 1\n"
+FOLDERS = {
+    "beside the folders, as Label Studio does": (
+        {"images/a.jpg": None, "labels/a.txt": CAT + DOG, "classes.txt": "cat\nsea dog\n",
+         "notes.json": '{"categories": [{"id": 0, "name": "cat"}]}'},
+        {"train": {"images/a.jpg": ["cat", "sea dog"]}},
+    ),
+    "beside the labels, as LabelImg does": (
+        {"images/train/a é.JPG": None, "labels/train/a é.txt": CAT, "images/val/a é.JPG": None,
+         "labels/val/a é.txt": DOG, "labels/train/classes.txt": "cat\nsea dog\n",
+         "labels/val/classes.txt": "cat\nsea dog\n"},
+        {"train": {"images/train/a é.JPG": ["cat"]}, "val": {"images/val/a é.JPG": ["sea dog"]}},
+    ),
+    "folders per split": (
+        {"train/images/a.jpg": None, "train/labels/a.txt": CAT, "classes.txt": "cat\nsea dog\n",
+         "valid/images/a.jpg": None, "valid/labels/a.txt": DOG, "TEST/images/b.jpg": None,
+         "TEST/labels/b.txt": ""},
+        {"test": {"TEST/images/b.jpg": []}, "train": {"train/images/a.jpg": ["cat"]},
+         "val": {"valid/images/a.jpg": ["sea dog"]}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folders_with_the_names_of_the_classes(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("ALPHAIOU_CACHE", str(tmp_path / "cache"))
+    files, expected = FOLDERS[name]
+    root = put_all(tmp_path / "set", files)
+    assert recognise(root) == "yolo"
+    assert split_names(root) == tuple(expected)
+    for split, images in expected.items():
+        assert load_dataset(root, split).index.classes == ("cat", "sea dog")
+        boxes = {"cat": ("cat", (40, 15, 60, 35)), "sea dog": ("sea dog", (0, 0, 50, 50))}
+        read = {image: [boxes[label] for label in labels] for image, labels in images.items()}
+        for cwd, path in ((tmp_path, "set"), (root, "."), (tmp_path, root)):
+            monkeypatch.chdir(cwd)
+            assert contents(path, split) == read
+    assert check_dataset(root).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({"classes.txt": "\n"}, r"classes\.txt: names no class; write one per line"),
+        ({"classes.txt": "cat\ncat\n"}, r"classes\.txt: names a class twice; write each"),
+        ({"classes.txt": b"\xff\xfe"}, r"classes\.txt: .* cannot be read.*write them in UTF-8"),
+        ({"classes.txt": "cat\n", "labels/classes.txt": "dog\n"},
+         r"labels/classes\.txt: has other classes than .*classes\.txt; keep one"),
+    ],
+)  # fmt: skip
+def test_broken_names_of_classes(tmp_path, files, says):
+    root = put_all(tmp_path / "set", {"images/a.jpg": None, "labels/a.txt": CAT, **files})
+    with pytest.raises(DataError, match=says):
+        load_dataset(root, "train")
+    assert check_dataset(root).problems
+
+
+def test_classes_with_gaps_and_without_a_name(tmp_path):
+    root = put_all(tmp_path / "set", {"images/a.jpg": None, "classes.txt": "cat\ndog\nhen\n"})
+    put_all(root, {"labels/a.txt": CAT.replace("0", "2", 1) + CAT.replace("0", "3", 1)})
+    index = load_dataset(root, "train").index
+    assert (index.classes, index.labels.tolist()) == (("cat", "dog", "hen"), [2])
+    assert kinds(index) == [("class-unknown", "a.txt", "line 2", "box left out")]

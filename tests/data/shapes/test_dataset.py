@@ -6,11 +6,14 @@ import pickle
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
+from shapely import LineString, Polygon
 
+from alphaiou.data.dataset import load_dataset
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import LEAST_SEEN, DrawnImages, shapes_dataset, shapes_index
 from alphaiou.data.shapes.drawing import draw
@@ -308,6 +311,53 @@ class TestImages:
             DataError, match=r"shapes/val-000005.png: no such image.*val-000004.png"
         ):
             images.read("val-000005.png")
+
+
+class TestOriented:
+    """The boxes of the level ``oriented``, against shapely's geometry of the outlines."""
+
+    index = shapes_index("train", size=160, length=40, level="oriented")
+
+    def outlines(self):
+        """The outline of each object, and its oriented box."""
+        scenes = self.index.images.scenes(range(len(self.index)))
+        seen = np.flatnonzero(scenes.seen() >= 0.3)
+        edges = scenes.edges()[seen]
+        boxes = [Polygon(c) for image in range(len(self.index)) for c in self.index.corners(image)]
+        return [Polygon(one[:, 0]) for one in edges], boxes
+
+    def test_each_side_of_a_box_touches_its_shape_which_it_holds(self):
+        outlines, boxes = self.outlines()
+        assert len(outlines) == len(boxes) == self.index.num_boxes > 80
+        for outline, box in zip(outlines, boxes, strict=True):
+            assert box.buffer(1e-9).contains(outline)
+            corners = list(box.exterior.coords)
+            sides = [LineString(pair) for pair in pairwise(corners)]
+            assert max(side.distance(outline) for side in sides) < 1e-9
+
+    def test_the_box_of_a_rectangle_is_the_smallest(self):
+        outlines, boxes = self.outlines()
+        squares = self.index.labels == self.index.classes.index("square")
+        for outline, box, is_square in zip(outlines, boxes, squares, strict=True):
+            smallest = outline.minimum_rotated_rectangle
+            assert box.area >= smallest.area * (1 - 1e-9)
+            if is_square:
+                assert box.area == pytest.approx(smallest.area)
+
+    def test_boxes_lie_in_their_images_and_are_much_longer_than_wide(self):
+        index = self.index
+        assert index.boxes.min() >= 0
+        assert (index.boxes[:, 2:] <= index.sizes[index.image_of_box()]).all()
+        assert not index.truncated.any()
+        ratios = index.oriented[:, 2] / index.oriented[:, 3]
+        assert np.median(np.maximum(ratios, 1 / ratios)) > 1.5
+        np.testing.assert_allclose(index.areas, index.oriented[:, 2] * index.oriented[:, 3])
+        assert np.ptp(index.oriented[:, 4]) > 6  # the whole turn
+
+    def test_it_is_opened_by_its_word(self):
+        dataset = load_dataset("shapes-oriented-96", "val")
+        assert dataset.index.sizes.max() == 96
+        assert " oriented boxes, 4 classes" in str(dataset)
 
 
 class TestWrongArguments:

@@ -12,16 +12,29 @@ import msgspec
 import numpy as np
 
 from alphaiou._shapes import Bool, Float64, Int64
-from alphaiou.data.formats.base import Format, FoundSplit, check_boxes
+from alphaiou.data.formats.base import (
+    CLASS_NAME_REMEDY,
+    EXTRAS,
+    Format,
+    FoundSplit,
+    check_boxes,
+    misnamed,
+)
 from alphaiou.data.formats.files import (
     FolderImages,
     ImageFiles,
     TarImages,
+    all_names,
     file_names,
+    folders_in,
+    image_folders,
+    is_file,
+    open_file,
     stays_inside,
 )
 from alphaiou.data.formats.index_cache import Sources
 from alphaiou.data.formats.json_stream import Run, parse_run, stream_arrays
+from alphaiou.data.formats.splits import file_split
 from alphaiou.data.formats.writing import Placing, flat_names, place_images, writing_folder
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import BrokenFileError, DataError, Effect, Problem
@@ -31,22 +44,65 @@ BESIDE_IMAGES = "_annotations.coco.json"
 # COCO's own folder of annotations also has files with no boxes, or not those of all objects.
 NOT_BOXES = re.compile(r"(captions|image_info|panoptic|person_keypoints|stuff)_.*")
 ROWS_AT_ONCE = 1 << 16
+#: The names of annotation files beside folders of images; others are known by their keys.
+_USUAL_NAME = re.compile(r"(?i)_annotations\.coco\.json|instances_.*\.json")
+#: How many bytes at both ends of a file are searched for the keys of COCO.
+SNIFFED = 1 << 14
+#: With more files in a folder, there is one per image, which is not COCO.
+MOST_SNIFFED = 50
+#: How many places are listed in a message.
+SHOWN_PLACES = 8
 
 
 # --- files of a data set --------------------------------------------------------------------------
 
 
 def annotation_files(root: Path) -> dict[str, Path]:
-    """The annotation file of each split under a folder; none if it is no COCO data set."""
+    """The annotation file of each split under a folder; none if it is no COCO data set.
+
+    They are in ``annotations``, beside the images of a split, or beside the folders of images.
+    """
     folder = root / "annotations"
-    stems = sorted(Path(name).stem for name in file_names(folder) if name.lower().endswith(".json"))
+    # Folders and dangling links too: opening one says what it is.
+    stems = sorted(Path(name).stem for name in all_names(folder) if name.lower().endswith(".json"))
     files = {
         stem.removeprefix("instances_"): folder / f"{stem}.json"
         for stem in stems
         if not NOT_BOXES.fullmatch(stem)
     }
-    beside = {path.parent.name: path for path in sorted(root.glob(f"*/{BESIDE_IMAGES}"))}
-    return beside | files
+    others = {}
+    for place in (*(one for one in folders_in(root) if one != folder), root):
+        there = _files_of_boxes(place)
+        for path in there:
+            name = place.name if place != root and len(there) == 1 else file_split(path.stem)
+            others[path.stem if name in others else name] = path
+    return others | files
+
+
+def _files_of_boxes(folder: Path) -> list[Path]:
+    """The annotation files in a folder that has other files too."""
+    names = sorted(name for name in all_names(folder) if name.lower().endswith(".json"))
+    return [
+        folder / name
+        for name in names
+        if not NOT_BOXES.fullmatch(Path(name).stem)
+        and (
+            _USUAL_NAME.fullmatch(name)
+            or (len(names) <= MOST_SNIFFED and _looks_like_coco(folder / name))
+        )
+    ]
+
+
+def _looks_like_coco(path: Path) -> bool:
+    """Whether the keys of a COCO file are at the start or at the end of a file."""
+    try:
+        with open_file(path) as file:
+            text = file.read(SNIFFED)
+            file.seek(max(0, file.seek(0, 2) - SNIFFED))
+            text += file.read()
+    except OSError:
+        return False
+    return sum(re.search(rb'"%s"\s*:\s*\[' % key.encode(), text) is not None for key in LISTS) > 1
 
 
 def find_annotations(root: Path, split: str) -> Path:
@@ -57,7 +113,7 @@ def find_annotations(root: Path, split: str) -> Path:
     Raises:
         DataError: There is none, or more than one; the message lists the splits there are.
     """
-    if root.is_file():
+    if is_file(root):
         return root
     files = annotation_files(root)
     if split in files:
@@ -88,7 +144,7 @@ def find_images(annotations: Path, split: str) -> FolderImages | TarImages:
     places = list(_places(annotations, split))
     absent = [len(place.missing(names)) for place in places]
     if names and min(absent) == len(names):
-        looked_in = ", ".join(map(_describe, places))
+        looked_in = ", ".join(map(_describe, places[:SHOWN_PLACES]))
         raise DataError(
             f"{annotations}: its images ({names[0]} and so on) were not found; "
             f"put them into one of {looked_in}, or into images/{split}/ beside it"
@@ -105,14 +161,8 @@ def _places(annotations: Path, split: str) -> Iterator[FolderImages | TarImages]
         for name in dict.fromkeys((split, stem)):
             if shards := _shards(folder, name):
                 yield TarImages(shards)
-    folders = [
-        top / part
-        for name in dict.fromkeys((split, stem))
-        for part in (f"images/{name}", name, f"{name}/images")
-    ]
-    for folder in dict.fromkeys([*folders, beside / "images", top / "images", beside, top]):
-        if folder.is_dir():
-            yield FolderImages(folder)
+    for folder in image_folders(annotations, split, stem):
+        yield FolderImages(folder)
 
 
 def _shards(folder: Path, name: str) -> tuple[Path, ...]:
@@ -221,9 +271,18 @@ class CocoTables:
         """The tables of a file, before anything is read."""
         return cls(path, np.zeros(0, IMAGE_ROW), [], np.zeros(0, BOX_ROW), [], [])
 
-    def say(self, where: str, kind: str, detail: str, remedy: str, effect: Effect = "kept") -> None:
+    def say(
+        self,
+        where: str,
+        kind: str,
+        detail: str,
+        remedy: str,
+        effect: Effect = "kept",
+        *,
+        count: int = 1,
+    ) -> None:
         """Add to the problems."""
-        self.problems.append(Problem(str(self.path), where, kind, detail, remedy, effect))
+        self.problems.append(Problem(str(self.path), where, kind, detail, remedy, effect, count))
 
 
 def read_tables(path: Path) -> CocoTables:
@@ -305,21 +364,26 @@ def _convert(element: object, where: str, kind: _List, tables: CocoTables) -> ms
         }
         if isinstance(element.get("id"), int):
             where = f"{kind.singular} id {element['id']}"
+    field = ""
     try:
         converted = msgspec.convert(element, kind.element)
         if isinstance(converted, CocoImage):
+            field = "file_name"
             converted.file_name.encode()
+        elif isinstance(converted, CocoCategory):
+            field = "name"
+            converted.name.encode()
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         problem = "field-missing" if "missing required field" in str(error) else "field-wrong"
-        tables.say(where, problem, _in_words(error), "correct it in the file", kind.cost)
+        tables.say(where, problem, _in_words(error, field), "correct it in the file", kind.cost)
         return None
     return converted
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: Exception, field: str) -> str:
     """The message of the decoder in the words of the file."""
     if isinstance(error, UnicodeEncodeError):
-        return '"file_name" holds half of a surrogate pair'
+        return f'"{field}" holds half of a surrogate pair'
     message, _, place = str(error).partition(" - at ")
     name = place.strip("`").removeprefix("$.")
     message = message.replace("`", "").replace("Object missing required field ", "there is no ")
@@ -389,6 +453,9 @@ def _classes(tables: CocoTables) -> tuple[Int64[np.ndarray, " classes"], tuple[s
             tables.say(where, "id-duplicate", detail, "give each category an id of its own")
         names.setdefault(category.id, category.name)
     ids = sorted(names)
+    for place, why in misnamed([names[one] for one in ids]):
+        detail, remedy = f'"name" {why}', CLASS_NAME_REMEDY
+        tables.say(f"category id {ids[place]}", "class-name", detail, remedy)
     return np.array(ids, dtype=np.int64), tuple(names[one] for one in ids)
 
 
@@ -403,14 +470,20 @@ def _usable_images(tables: CocoTables, images: ImageFiles) -> Int64[np.ndarray, 
         usable[row] = False
         tables.say(f"image id {ids[row]}", kind, detail, remedy, "image left out")
 
-    for row in _repeats(ids):
+    for row in np.flatnonzero(_repeated(ids)).tolist():
         detail = f"{names[row]} has the id of an image before it"
         leave_out(row, "id-duplicate", detail, "give each image an id of its own")
     for row in images.missing(names):
         if usable[row]:
             count = boxes_of.get(int(ids[row]), 0)
-            detail = f"{images.where(names[row])} is not there, and its boxes ({count}) go with it"
-            leave_out(row, "image-missing", detail, "fetch the image, or remove it from the file")
+            detail = f"there is no such file; image id {ids[row]} of {tables.path.name} and its "
+            detail += f"boxes ({count}) go with it"
+            remedy = "fetch the image, or remove it from the file"
+            problem = Problem(
+                images.where(names[row]), "", "image-missing", detail, remedy, "image left out"
+            )
+            usable[row] = False
+            tables.problems.append(problem)
     for row in np.flatnonzero(usable & (tables.images["size"] <= 0).any(axis=1)).tolist():
         wrong = "width {} and height {}".format(*tables.images["size"][row])
         size = _size_of_file(images, names[row])
@@ -451,33 +524,42 @@ def _usable_boxes(
     """The rows of the boxes to keep, by image; the position of their image, and their label."""
     table, path = tables.boxes, str(tables.path)
     ids = table["id"]
-    for row in np.flatnonzero(_find(tables.images["id"], table["image_id"]) < 0).tolist():
+    astray = np.flatnonzero(_find(tables.images["id"], table["image_id"]) < 0)
+    for row, count in _counted(table["image_id"], astray):
         tables.say(
             f"annotation id {ids[row]}",
             "id-unknown",
-            f"its image id {table['image_id'][row]} is not among the images that can be read",
+            f"its image id {table['image_id'][row]} is not among the images that can be read"
+            + (
+                f", nor is that of {count - 1:,} more boxes with this image id" if count > 1 else ""
+            ),
             "correct the id, or add the image",
             "box left out",
+            count=count,
         )
-    for row in _repeats(ids):
+    for row, count in _counted(ids, np.flatnonzero(_repeated(ids))):
+        detail = f"the id is used {count + 1:,} times"
         remedy = "give each annotation an id of its own"
-        tables.say(f"annotation id {ids[row]}", "id-duplicate", "the id is there before", remedy)
+        tables.say(f"annotation id {ids[row]}", "id-duplicate", detail, remedy, count=count)
     _complete_areas(tables)
     image_of_box = _find(tables.images["id"][images], table["image_id"])
     rows = np.flatnonzero(image_of_box >= 0)
     image_of_box = image_of_box[rows]
-    labels = _find(category_ids, table["category_id"][rows]).astype(np.int32)
+    numbers = table["category_id"][rows]
+    labels = _find(category_ids, numbers)
+    unknown = labels < 0
+    labels[unknown] = -1 - np.unique(numbers[unknown], return_inverse=True)[1].reshape(-1)
     kept, problems = check_boxes(
         _corners(table["bbox"][rows]),
-        labels,
+        labels.astype(np.int32),
         image_of_box,
         tables.images["size"][images],
         lambda row: (path, f"annotation id {ids[rows[row]]}"),
-        class_name=lambda row: f"category id {table['category_id'][rows[row]]}",
+        class_name=lambda row: f"category id {numbers[row]}",
     )
     tables.problems += problems
     order = np.argsort(image_of_box[kept], kind="stable")
-    return rows[kept][order], image_of_box[kept][order], labels[kept][order]
+    return rows[kept][order], image_of_box[kept][order], labels[kept][order].astype(np.int32)
 
 
 def _complete_areas(tables: CocoTables) -> None:
@@ -486,10 +568,12 @@ def _complete_areas(tables: CocoTables) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
         own = table["bbox"][:, 2] * table["bbox"][:, 3]
     impossible = np.isinf(table["area"]) | (table["area"] < 0)
-    for row in np.flatnonzero(impossible).tolist():
+    for row, count in _counted(table["area"], np.flatnonzero(impossible)):
         detail = f'"area" is {table["area"][row]:g}; width times height is used'
+        detail += f", and so for {count - 1:,} more boxes" if count > 1 else ""
         remedy = "write the area in pixels, or leave the field out"
-        tables.say(f"annotation id {table['id'][row]}", "field-wrong", detail, remedy)
+        where = f"annotation id {table['id'][row]}"
+        tables.say(where, "field-wrong", detail, remedy, count=count)
     table["area"] = np.where(impossible | np.isnan(table["area"]), own, table["area"])
 
 
@@ -502,9 +586,16 @@ def _find(ids: Int64[np.ndarray, " n"], wanted: Int64[np.ndarray, " m"]) -> Int6
     return np.where(ids[order[place]] == wanted, order[place], -1)
 
 
-def _repeats(ids: Int64[np.ndarray, " n"]) -> list[int]:
-    """The positions of numbers that are there before."""
-    return np.flatnonzero(_find(ids, ids) != np.arange(len(ids))).tolist()
+def _repeated(ids: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+    """Whether a number is there before."""
+    repeated: Bool[np.ndarray, " n"] = _find(ids, ids) != np.arange(len(ids))
+    return repeated
+
+
+def _counted(values: np.ndarray, rows: Int64[np.ndarray, " m"]) -> list[tuple[int, int]]:
+    """Of rows with the same value: the first of them, and their number; in the order of rows."""
+    _, first, counts = np.unique(values[rows], return_index=True, return_counts=True)
+    return sorted(zip(rows[first].tolist(), counts.tolist(), strict=True))
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -598,11 +689,13 @@ def _extents(boxes: Float64[np.ndarray, "n 4"]) -> Float64[np.ndarray, "n 4"]:
 
 
 def _recognise(path: Path) -> bool:
-    return path.suffix.lower() == ".json" if path.is_file() else bool(annotation_files(path))
+    return path.suffix.lower() == ".json" if is_file(path) else bool(annotation_files(path))
 
 
 def _splits(path: Path) -> tuple[str, ...]:
-    return (path.stem.removeprefix("instances_"),) if path.is_file() else (*annotation_files(path),)
+    return (
+        (file_split(path.stem, path.parent.name),) if is_file(path) else (*annotation_files(path),)
+    )
 
 
 def _find_split(path: Path, split: str) -> FoundSplit:
@@ -611,15 +704,16 @@ def _find_split(path: Path, split: str) -> FoundSplit:
     folders = (images.root,) if isinstance(images, FolderImages) else ()
     shards = images.shards if isinstance(images, TarImages) else ()
     # The names of the annotation files count: a new one may be a better match for the split.
-    sources = Sources((annotations, *shards), (path / "annotations", *folders))
+    sources = Sources((annotations, *shards), (annotations.parent, *folders))
     return FoundSplit(sources, lambda: read_coco(annotations, split, images))
 
 
 FORMAT = Format(
-    signs="a .json file, annotations/*.json, or */_annotations.coco.json",
+    signs="a COCO .json file, in annotations, beside the images or beside their folders",
     recognise=_recognise,
     splits=_splits,
     find=_find_split,
     write=write_coco,
+    lacks={"oriented": EXTRAS["oriented"]},
     broken_kind="json-broken",
 )

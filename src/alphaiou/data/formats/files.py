@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import stat
 import tarfile
@@ -12,10 +13,15 @@ from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
 
+from alphaiou.data.formats.splits import folder_split, split_name
 from alphaiou.data.problems import DataError
 
 #: What the names of images end in, in the order of preference where only the ending differs.
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
+
+#: Folders that hold annotations alone, beside folders of images.
+FOLDERS_OF_ANNOTATIONS = ("annotations", "annotation")
+LONGEST_NAME = 1 << 10
 
 _BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate ends of lines
 
@@ -201,13 +207,138 @@ def stays_inside(name: str) -> bool:
     return bool(path.parts) and not (path.is_absolute() or drive or ".." in path.parts)
 
 
+# The functions of os.path, unlike those of Path, give False where they may not look.
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something; False also for names that no file can have."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a regular file, or a link to one."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder, or a link to one."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """The folders in a folder, sorted."""
+    return sorted(filter(is_folder, (folder / name for name in all_names(folder))))
+
+
+def files_below(folder: Path, suffix: str) -> list[Path]:
+    """The files under a folder whose names end in ``suffix``; links to folders are not followed."""
+    return [
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(suffix)
+    ]
+
+
+def names_below(folder: Path) -> list[str]:
+    """The files under a folder by their paths relative to it, sorted; none of hidden ones.
+
+    Archives made on a Mac have a copy of each file in ``__MACOSX``.
+    """
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__MACOSX" and not name.startswith(".")]
+        inside = PurePosixPath(Path(parent).relative_to(folder).as_posix())
+        found += [(inside / name).as_posix() for name in names if not name.startswith(".")]
+    return sorted(found)
+
+
+def is_image(name: str) -> bool:
+    """Whether a file has the name of an image.
+
+    Examples:
+        >>> is_image("a.JPG"), is_image("a.txt")
+        (True, False)
+    """
+    return PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def top_folder(annotations: Path) -> Path:
+    """The folder of the data set that an annotation file belongs to."""
+    beside = Path(os.path.abspath(annotations.parent))  # noqa: PTH100 - links keep their names
+    return beside.parent if beside.name.lower() in FOLDERS_OF_ANNOTATIONS else beside
+
+
+def image_folders(annotations: Path, *names: str) -> list[Path]:
+    """The folders near an annotation file that may hold its images, the most particular first.
+
+    Args:
+        annotations: The file.
+        names: The names of its split.
+    """
+    beside = annotations.parent
+    top = beside.parent if beside.name.lower() in FOLDERS_OF_ANNOTATIONS else beside
+    parts = [part for name in names for part in (f"images/{name}", name, f"{name}/images")]
+    usual = [*(top / part for part in parts), beside / "images", top / "images", beside, top]
+    others = [one for folder in (top, beside, top / "images") for one in folders_in(folder)]
+    apart = {"train", "val", "test"}
+    splits = set(map(split_name, names)) & apart
+    # Names of images recur in the folders of other splits.
+    if splits:
+        others = [one for one in others if folder_split(f"{one.name}/") in (None, *splits)]
+    return list(dict.fromkeys(filter(is_folder, [*usual, *others])))
+
+
+def place_by_name(annotations: Path, names: Iterable[str], *splits: str) -> dict[str, Path]:
+    """The path of each image that an annotation file names, in the folder that has most of them.
+
+    Names that start at another folder, of the machine of the tool that wrote them, count from where
+    they fit: with the folders in them, or without. None leads out of the folders near the file.
+    """
+    cleaned = {name: _inside(name) for name in names}
+    best: tuple[int, Path, bool] | None = None
+    for flat in (False, True):
+        wanted = [PurePosixPath(one).name if flat else one for one in cleaned.values()]
+        for folder in image_folders(annotations, *splits):
+            absent = len(FolderImages(folder).missing(wanted))
+            if best is None or absent < best[0]:
+                best = (absent, folder, flat)
+    _, folder, flat = best or (0, annotations.parent, False)
+    return {
+        name: folder / (PurePosixPath(one).name if flat else one) for name, one in cleaned.items()
+    }
+
+
+def _inside(name: str) -> str:
+    """The name without what would lead out of a folder, or what no file can be called."""
+    parts = PurePosixPath(name.replace("\\", "/").replace("\0", "\\0")[:LONGEST_NAME]).parts
+    kept = [part for part in parts if part not in ("/", "//", "..") and not part.endswith(":")]
+    return "/".join(kept) or "."
+
+
+def all_names(folder: Path) -> set[str]:
+    """The names of all that is in a folder; none when there is no such folder."""
+    return {entry.name for entry in _entries(folder)}
+
+
 def file_names(folder: Path) -> set[str]:
     """The names of the files in a folder; none when there is no such folder."""
+    return {entry.name for entry in _entries(folder) if _is_file(entry)}
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            return {entry.name for entry in entries if entry.is_file()}
+            return list(entries)
     except (OSError, ValueError):
-        return set()
+        return []
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself, or to where we may not look
+        return False
 
 
 def image_stems(folder: Path) -> set[str]:
@@ -227,12 +358,12 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_limited(path: Path, limit: int) -> bytes:
-    """The bytes of a file; OSError when there are more than ``limit``."""
+    """The bytes of a text file, less a byte order mark; OSError when more than ``limit``."""
     with open_file(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise OSError(f"has more than {limit:,} bytes")
-    return data
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def reason(error: BaseException) -> str:

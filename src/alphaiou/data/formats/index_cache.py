@@ -22,7 +22,7 @@ import numpy as np
 
 from alphaiou._files import replacing
 from alphaiou._version import __version__
-from alphaiou.data.formats.files import FolderImages, ImageFiles, TarImages
+from alphaiou.data.formats.files import FolderImages, ImageFiles, TarImages, is_file
 from alphaiou.data.index import DetectionIndex, Strings
 from alphaiou.data.problems import Problem
 
@@ -59,7 +59,7 @@ def _listing(path: Path, *, stat: bool) -> Iterator[str]:
         try:
             status = place.stat()
             entries = _entries(place) if S_ISDIR(status.st_mode) else None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a name with a zero byte is a ValueError
             yield f"{place}\0{type(error).__name__}\n"
             continue
         if entries is None:
@@ -70,7 +70,7 @@ def _listing(path: Path, *, stat: bool) -> Iterator[str]:
         seen.add((status.st_dev, status.st_ino))
         yield f"{place}\0\n"
         for entry in entries:
-            if entry.is_dir():
+            if _is_folder(entry):
                 waiting.append(Path(entry.path))
             else:
                 yield f"{entry.name}\0{_version(_status(entry)) if stat else ''}\n"
@@ -79,6 +79,13 @@ def _listing(path: Path, *, stat: bool) -> Iterator[str]:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return sorted(entries, key=lambda entry: entry.name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
@@ -93,7 +100,7 @@ def _version(status: os.stat_result | None) -> str:
 
 
 #: To be raised when what readers make of the same files changes.
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 
 ARRAYS = (
     "category_ids",
@@ -162,6 +169,8 @@ def save_index(index: DetectionIndex, path: Path, sources: Sources, fingerprint:
         "problems": [asdict(problem) for problem in index.problems],
     }
     arrays = {name: getattr(index, name) for name in ARRAYS}
+    if index.oriented is not None:
+        arrays["oriented"] = index.oriented
     with suppress(OSError, ValueError):  # no room, no permission, a path that is not text
         encoded = np.frombuffer(msgspec.json.encode(facts, enc_hook=str), dtype=np.uint8)
         strings = {"text": index.files.text, "ends": index.files.ends}
@@ -178,7 +187,7 @@ def load_index(path: Path) -> DetectionIndex | None:
                 return None
             if _sources(facts["sources"]).fingerprint() != facts["fingerprint"]:
                 return None
-            return DetectionIndex(
+            index = DetectionIndex(
                 layout=facts["layout"],
                 root=Path(facts["root"]),
                 split=facts["split"],
@@ -186,10 +195,19 @@ def load_index(path: Path) -> DetectionIndex | None:
                 images=_image_files(*facts["images"]),
                 files=Strings(kept["text"], kept["ends"]),
                 problems=tuple(Problem(**problem) for problem in facts["problems"]),
+                oriented=kept.get("oriented"),
                 **{name: kept[name] for name in ARRAYS},
             )
+            return index if _resolves(index) else None
     except Exception:  # damaged or from elsewhere: whatever it is, the data set can be read again
         return None
+
+
+def _resolves(index: DetectionIndex) -> bool:
+    """Whether all images are where the index says, so that a mistake in it does not stay."""
+    if isinstance(index.images, TarImages):  # their sizes and times are in the fingerprint
+        return all(map(is_file, index.images.shards))
+    return not index.images.missing(index.files)
 
 
 def _sources(paths: dict[str, list[str]]) -> Sources:

@@ -70,7 +70,7 @@ def stream_arrays(path: Path, keys: Collection[str]) -> Iterator[Run]:
         with open_file(path) as file:
             yield from _Document(path, file).arrays(keys)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {reason(error)}") from None
+        raise DataError(f"{path}: cannot be read: {reason(error)}; {REMEDY}") from None
 
 
 def parse_run(path: Path, run: Run) -> list[Any]:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from alphaiou.data.formats.base import (
+    CLASS_NAME_REMEDY,
     EXTRAS,
     Collection,
     Format,
     FoundSplit,
     NothingUsableError,
+    misnamed,
+    read_classes,
     stray_label,
 )
 from alphaiou.data.formats.files import (
     IMAGE_SUFFIXES,
     FolderImages,
+    all_names,
     file_names,
+    files_below,
+    folders_in,
     image_stems,
+    is_folder,
     read_limited,
     reason,
     stays_inside,
@@ -75,13 +82,13 @@ def voc_years(root: Path) -> list[Path]:
 def find_years(root: Path) -> list[Path]:
     """The same as ``voc_years``; none if the folder is no devkit."""
     for folder in (root, root / "VOCdevkit"):
-        if years := sorted(filter(_is_year, folder.glob("*/"))):
+        if years := list(filter(_is_year, folders_in(folder))):
             return years
     return [root.resolve()] if _is_year(root) else []
 
 
 def _is_year(folder: Path) -> bool:
-    return (folder / "Annotations").is_dir() and (folder / "ImageSets/Main").is_dir()
+    return is_folder(folder / "Annotations") and is_folder(folder / "ImageSets/Main")
 
 
 def voc_splits(root: Path) -> tuple[str, ...]:
@@ -93,7 +100,7 @@ def voc_splits(root: Path) -> tuple[str, ...]:
 
 def _lists(year: Path) -> dict[str, Path]:
     folder = year / "ImageSets/Main"
-    names = sorted(file_names(folder))
+    names = sorted(all_names(folder))  # folders too: reading one says what it is
     return {name.removesuffix(".txt"): folder / name for name in names if name.endswith(".txt")}
 
 
@@ -108,9 +115,12 @@ def _lists_of_split(root: Path, years: list[Path], split: str) -> list[Path]:
             return [_lists(year)[rest]]
     there = voc_splits(root)
     first = years[0].name.removeprefix("VOC")
+    if not there:
+        folder = years[0] / "ImageSets/Main"
+        raise DataError(f"{folder}: has no lists of images; put {split}.txt there")
     raise DataError(
         f"{root}: has no split {split!r}; there are: {', '.join(there)}; "
-        f"of one year alone: {first}-{there[0] if there else 'train'} and the like"
+        f"of one year alone: {first}-{there[0]} and the like"
     )
 
 
@@ -140,9 +150,12 @@ def read_voc(root: Path, split: str) -> DetectionIndex:
     for list_file in lists:
         read |= _read_list(list_file, found, numbers)
     if not len(found):
-        raise NothingUsableError(f"{lists[0]}: lists no image that can be used", found.problems)
+        message = f"{lists[0]}: lists no image that can be used"
+        if not found.problems:
+            message += "; write the names of images, one per line"
+        raise NothingUsableError(message, found.problems)
     devkit = years[0].parent
-    classes = _read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers))
+    classes = read_classes(devkit / CLASSES_FILE) or _find_classes(years, read, set(numbers))
     return found.index(
         "voc",
         root,
@@ -156,8 +169,6 @@ def read_voc(root: Path, split: str) -> DetectionIndex:
 
 def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> set[Path]:
     """Add the images of one list, and give the annotation files that were read."""
-    from alphaiou.data.images import ImageError, image_size
-
     year = list_file.parents[2]
     pictures = _Pictures(year / "JPEGImages")
     read: set[Path] = set()
@@ -165,28 +176,44 @@ def _read_list(list_file: Path, found: Collection, numbers: dict[str, int]) -> s
         xml = year / "Annotations" / f"{stem}.xml"
         picture = pictures.find(stem)
         if picture is None:
-            _say(found, f"{pictures.folder / stem}.jpg", "image-missing", "there is no such image")
+            say(found, f"{pictures.folder / stem}.jpg", "image-missing", "there is no such file")
             continue
         if xml in read:
-            _say(found, str(list_file), "image-duplicate", f"{stem} is listed again", where=where)
+            say(found, str(list_file), "image-duplicate", f"{stem} is listed again", where=where)
             continue
         read.add(xml)
-        try:
-            annotation = parse_annotation(read_limited(xml, LARGEST_FILE))
-            size = annotation.size or image_size(picture)
-        except FileNotFoundError:
-            _say(found, str(xml), "image-without-label", f"{picture.name} has no annotation file")
-        except OSError as error:
-            _say(found, str(xml), "xml-broken", f"it cannot be read: {reason(error)}")
-        except XmlError as error:
-            _say(found, str(xml), "xml-broken", f"it is no annotation: {error}")
-        except ImageError as error:
-            _say(found, str(picture), error.kind, error.why)
-        else:
-            name = picture.relative_to(year.parent).as_posix()
-            found.add_image(name, size, str(xml))
-            _add_objects(annotation, str(xml), found, numbers)
+        read_annotation(xml, picture, picture.relative_to(year.parent).as_posix(), found, numbers)
     return read
+
+
+def read_annotation(
+    xml: Path, picture: Path, name: str, found: Collection, numbers: dict[str, int]
+) -> None:
+    """Add an image and the objects of its annotation file, or note why not.
+
+    Args:
+        xml: The annotation file.
+        picture: The image.
+        name: The name of the image in the index.
+        found: What to add to.
+        numbers: The number of each name of a class, which grows.
+    """
+    from alphaiou.data.images import ImageError, image_size
+
+    try:
+        annotation = parse_annotation(read_limited(xml, LARGEST_FILE))
+        size = annotation.size or image_size(picture)
+    except FileNotFoundError:
+        say(found, str(xml), "image-without-label", f"{picture.name} has no annotation file")
+    except OSError as error:
+        say(found, str(xml), "xml-broken", f"it cannot be read: {reason(error)}")
+    except XmlError as error:
+        say(found, str(xml), "xml-broken", f"it is no annotation: {error}")
+    except ImageError as error:
+        say(found, str(picture), error.kind, error.why)
+    else:
+        found.add_image(name, size, str(xml))
+        _add_objects(annotation, str(xml), found, numbers)
 
 
 def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]]:
@@ -194,7 +221,10 @@ def _lines(list_file: Path, problems: list[Problem]) -> Iterator[tuple[str, str]
     try:
         text = read_limited(list_file, LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
-        raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
+        raise DataError(
+            f"{list_file}: the list cannot be read: {reason(error)}; "
+            "put a text file of image names there, or remove it"
+        ) from None
     for number, line in enumerate(text.splitlines(), 1):
         name = re.sub(r"\s+-?[01]$", "", line.strip())
         if name and stays_inside(name) and "\0" not in name and len(name) <= LONGEST_NAME:
@@ -212,13 +242,15 @@ def _add_objects(
 ) -> None:
     if annotation.size is None:
         detail = "it has no usable <size>; the size was taken from the image"
-        _say(found, xml, "field-missing", detail, effect="kept")
+        say(found, xml, "field-missing", detail, effect="kept")
     for place, one in enumerate(annotation.objects, 1):
         if one.lacks:
             detail = "it has no " + ", ".join(f"<{tag}>" for tag in one.lacks)
-            _say(
-                found, xml, "field-missing", detail, where=f"object {place}", effect="box left out"
-            )
+            say(found, xml, "field-missing", detail, where=f"object {place}", effect="box left out")
+            continue
+        if not one.name:
+            where = f"object {place}"
+            say(found, xml, "class-name", "its <name> is empty", where=where, effect="box left out")
             continue
         x1, y1, x2, y2 = one.corners
         number = numbers.setdefault(one.name, len(numbers))
@@ -245,33 +277,24 @@ class _Pictures:
         return None if name is None else self.folder / parent / name
 
 
-def _read_classes(path: Path) -> tuple[str, ...] | None:
-    try:
-        lines = read_limited(path, LARGEST_FILE).decode("utf-8").splitlines()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the names of the classes cannot be read: {error}") from None
-    classes = tuple(line.strip() for line in lines if line.strip())
-    if len(set(classes)) < len(classes):
-        raise DataError(f"{path}: names a class twice; write each on a line of its own, once")
-    return classes
-
-
 def _find_classes(years: list[Path], read: set[Path], names: set[str]) -> tuple[str, ...]:
     """The classes of the whole devkit, so that all its splits have the same labels."""
-    for year in years:
-        for path in (year / "Annotations").rglob("*.xml"):
-            if path not in read:
-                try:
-                    names.update(
-                        one.name
-                        for one in parse_annotation(read_limited(path, LARGEST_FILE)).objects
-                    )
-                except (XmlError, OSError):
-                    continue  # said when a split with it is read
+    files = (path for year in years for path in files_below(year / "Annotations", ".xml"))
+    names |= class_names(path for path in files if path not in read)
     names.discard("")
     return VOC_CLASSES if names <= set(VOC_CLASSES) else tuple(sorted(names))
+
+
+def class_names(files: Iterable[Path]) -> set[str]:
+    """The names of the objects in annotation files; those that cannot be read have none."""
+    names: set[str] = set()
+    for path in files:
+        try:
+            annotation = parse_annotation(read_limited(path, LARGEST_FILE))
+        except (XmlError, OSError):
+            continue  # reported when a split with it is read
+        names.update(one.name for one in annotation.objects)
+    return names
 
 
 _REMEDIES = {
@@ -282,11 +305,12 @@ _REMEDIES = {
     "field-missing": "add what is missing",
     "image-unreadable": "replace the image",
     "image-truncated": "copy the image again",
+    "class-name": "write the name of the class there",
     "line-broken": "write the name of an image, relative to JPEGImages and without its suffix",
 }
 
 
-def _say(
+def say(
     found: Collection,
     file: str,
     kind: str,
@@ -484,8 +508,14 @@ def write_voc(index: DetectionIndex, out: Path, *, images: Placing = "none") -> 
         images: Place the images by hard link, by copy, or not at all.
 
     Raises:
-        DataError: A file is there already with other content, or an image cannot be read.
+        DataError: A file is there already with other content, an image cannot be read, or two
+            classes have one name, which is all that the layout knows of them.
     """
+    for label, why in misnamed(index.classes):
+        raise DataError(
+            f"{index.root}: the name of class {label} {why}, and the voc layout knows classes by "
+            f"their names; {CLASS_NAME_REMEDY}"
+        )
     split, targets = _targets(index)
     lists: dict[str, list[str]] = {}
     with writing_folder(out) as folder:
@@ -554,13 +584,21 @@ def _find(path: Path, split: str) -> FoundSplit:
 def _stray_labels(path: Path, _: Sequence[DetectionIndex]) -> Iterator[Problem]:
     """Annotations in no list of any task (Main, Layout, Segmentation, ...), or without an image."""
     for year in find_years(path):
-        listed = {name for file in year.glob("ImageSets/*/*.txt") for name in _first_words(file)}
+        lists = [
+            task / name
+            for task in folders_in(year / "ImageSets")
+            for name in file_names(task)
+            if name.endswith(".txt")
+        ]
+        listed = {name for file in lists for name in _first_words(file)}
         pictures = image_stems(year / "JPEGImages")
-        for xml in (year / "Annotations").rglob("*.xml"):
+        for xml in files_below(year / "Annotations", ".xml"):
             stem = xml.relative_to(year / "Annotations").with_suffix("").as_posix()
+            if stem in listed:  # where its image is missing, that is the problem
+                continue
             if "/" not in stem and stem not in pictures:
                 yield stray_label(xml, "there is no image of this name in JPEGImages")
-            elif stem not in listed:
+            else:
                 yield stray_label(xml, "no list in ImageSets names it")
 
 
@@ -582,6 +620,9 @@ FORMAT = Format(
     stray_labels=_stray_labels,
     lacks={
         "crowd": "crowds, marked difficult instead",
-        **{name: EXTRAS[name] for name in ("areas", "category_ids", "image_ids", "box_ids")},
+        **{
+            name: EXTRAS[name]
+            for name in ("areas", "category_ids", "image_ids", "box_ids", "oriented")
+        },
     },
 )

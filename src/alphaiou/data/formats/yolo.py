@@ -5,31 +5,42 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
 
+from alphaiou._shapes import Float64, Int32
 from alphaiou.data.formats.base import (
+    CLASS_NAME_REMEDY,
     EXTRAS,
     Collection,
     Format,
     FoundSplit,
     NothingUsableError,
+    misnamed,
+    read_classes,
     stray_label,
 )
 from alphaiou.data.formats.files import (
     IMAGE_SUFFIXES,
     FolderImages,
+    exists,
     file_names,
+    files_below,
+    folders_in,
     image_stems,
+    is_file,
+    is_folder,
+    names_below,
     read_limited,
     reason,
 )
 from alphaiou.data.formats.index_cache import Sources
+from alphaiou.data.formats.splits import USUAL_SPLITS, split_name
 from alphaiou.data.formats.writing import (
     Placing,
     flat_names,
@@ -44,9 +55,8 @@ CONFIG_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 LARGEST_FILE = 1 << 20
 LARGEST_LABEL_FILE = 1 << 24
 LARGEST_LIST = 1 << 28
+LONGEST_PATH = 1 << 12
 DEEPEST_NESTING = 8
-_USUAL_SPLITS = ("train", "val", "test")
-_OTHER_SPELLINGS = {"valid": "val", "validation": "val"}
 _NOTHING = ("", "~", "null", "Null", "NULL", "None")
 # All values stay texts: no objects, no dates, and a class may be called "no".
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -100,29 +110,67 @@ def read_config(path: Path) -> YoloConfig:
     Raises:
         DataError: It is no such file; the message names the field.
     """
-    if path.is_dir() and path.suffix not in (".yaml", ".yml"):
+    if is_folder(path) and path.suffix not in (".yaml", ".yml"):
         return _config_of_folders(path)
     content = _load(path)
-    folder = Path(os.path.abspath(path.parent / _text(path, "path", content.get("path", ""))))  # noqa: PTH100
+    folder = _absolute(path.parent / _text(path, "path", content.get("path", "")))
     splits = {}
     for key, value in content.items():
         entries = _entries(value)
-        name = _OTHER_SPELLINGS.get(key, key)
-        if entries and (name in _USUAL_SPLITS or _looks_like_split(path, folder, key, entries)):
+        name = split_name(key)
+        if entries and (name in USUAL_SPLITS or _looks_like_split(path, folder, key, entries)):
             splits[name] = entries
-    base = folder if folder.is_dir() else path.parent
+    base = folder if is_folder(folder) else _absolute(path.parent)
     return YoloConfig(path, base, _classes(path, content), splits)
 
 
 def _config_of_folders(root: Path) -> YoloConfig:
-    """A split for each folder in ``images``, and as many nameless classes as the labels need."""
-    folders = sorted(folder.name for folder in (root / "images").glob("*/"))
+    """A split for each folder in ``images``, or with folders ``images`` and ``labels``.
+
+    The classes are those of ``classes.txt``, which labelling tools put beside the folders or beside
+    the labels; else as many nameless ones as the labels need.
+    """
     splits: dict[str, tuple[str, ...]] = {
-        _OTHER_SPELLINGS.get(name, name): (f"images/{name}",) for name in folders
+        split_name(folder.name): (f"images/{folder.name}",)
+        for folder in folders_in(root / "images")
     }
-    numbers = [_largest_class(path) for path in (root / "labels").rglob("*.txt")]
-    classes = tuple(f"class {number}" for number in range(max(numbers, default=-1) + 1))
-    return YoloConfig(root, root, classes, splits or {"train": ("images",)})
+    halves = [root] if is_folder(root / "labels") else _split_folders(root)
+    if halves != [root]:
+        splits = {split_name(half.name): (f"{half.name}/images",) for half in halves}
+    names = (path for half in halves for path in files_below(half / "labels", "classes.txt"))
+    files = [root / "classes.txt", *(half / "classes.txt" for half in halves), *names]
+    named = {read_classes(file): file for file in files if os.path.lexists(file)}
+    if len(named) > 1:
+        first, second = list(named.values())[:2]
+        raise BrokenFileError(f"{second}: has other classes than {first}; keep one of the two")
+    numbers = [
+        _largest_class(path)
+        for half in ([] if named else halves)
+        for path in files_below(half / "labels", ".txt")
+    ]
+    nameless = tuple(f"class {number}" for number in range(max(numbers, default=-1) + 1))
+    classes = next((names for names in named if names), nameless)
+    return YoloConfig(root, _absolute(root), classes, splits or {"train": ("images",)})
+
+
+def _split_folders(root: Path) -> list[Path]:
+    """The folders with images and labels that are named like a split."""
+    usual = [folder for folder in folders_in(root) if split_name(folder.name) in USUAL_SPLITS]
+    return list(filter(_has_folders, usual))
+
+
+def _has_folders(folder: Path) -> bool:
+    """Whether there are images and labels that are not of another layout."""
+    if not is_folder(folder / "images") or not is_folder(folder / "labels"):
+        return False
+    others = (".xml", ".json", ".csv")
+    suffixes = {PurePosixPath(name).suffix.lower() for name in names_below(folder / "labels")}
+    return ".txt" in suffixes or suffixes.isdisjoint(others)
+
+
+def _absolute(path: Path) -> Path:
+    """The path from any working directory; links keep their names."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def _largest_class(labels: Path) -> int:
@@ -141,7 +189,9 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         data = read_limited(path, LARGEST_FILE)
     except (OSError, ValueError) as error:
-        raise BrokenFileError(f"{path}: cannot be used: {reason(error)}") from None
+        raise BrokenFileError(
+            f"{path}: cannot be used: {reason(error)}; put a small YAML file there"
+        ) from None
     try:
         _refuse_tricks(path, data)
         content = yaml.load(data, Loader=_LOADER)
@@ -206,7 +256,7 @@ def _looks_like_split(path: Path, folder: Path, key: str, entries: tuple[str, ..
     if key in ("path", "names", "nc", "download"):
         return False
     places = [base / entry for entry in entries for base in (folder, path.parent)]
-    return any(_exists(place) and (place.suffix == ".txt" or place.is_dir()) for place in places)
+    return any(is_folder(place) or (exists(place) and place.suffix == ".txt") for place in places)
 
 
 def _text(path: Path, field: str, value: object) -> str:
@@ -231,27 +281,23 @@ def locate(config: YoloConfig, split: str, entry: str) -> Path:
     if entry.startswith("../"):
         places.append(config.file.parent / entry.removeprefix("../"))
     for place in places:
-        if _exists(place):
-            return place
+        if exists(place):
+            return _absolute(place)
     raise DataError(
         f"{config.file}: {split}: there is no {str(places[0])[:500]}; "
         "correct the entry, or the field path"
     )
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long, or with a zero byte
-        return False
-
-
 def images_in(folder: Path) -> list[Path]:
-    """The images in a folder and the folders in it, in the order of their paths."""
+    """The images in a folder and the folders in it, in the order of their paths.
+
+    Folders that are named like an image are among them, to be reported as unreadable.
+    """
     found = [
         Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
+        for parent, folders, names in os.walk(folder)
+        for name in (*folders, *names)
         if Path(name).suffix.lower() in IMAGE_SUFFIXES
     ]
     return sorted(found)
@@ -269,16 +315,21 @@ def label_path(image: Path) -> Path:
     return Path(path[1:]).with_suffix(".txt")
 
 
-def _images_of(config: YoloConfig, split: str, problems: list[Problem]) -> Iterator[Path]:
-    """The images of a split, each once."""
-    entries = config.splits.get({"valid": "val"}.get(split, split))
+def _entries_of(config: YoloConfig, split: str) -> tuple[str, ...]:
+    entries = config.splits.get(split_name(split))
     if entries is None:
         there = ", ".join(config.splits) or "none at all"
         raise DataError(f"{config.file}: has no split {split!r}; there are: {there}")
+    return entries
+
+
+def _images_of(config: YoloConfig, split: str, problems: list[Problem]) -> Iterator[Path]:
+    """The images of a split, each once."""
     seen: set[Path] = set()
-    for entry in entries:
+    for entry in _entries_of(config, split):
         place = locate(config, split, entry)
-        listed = _listed(place, config.base) if place.is_file() else enumerate(images_in(place), 1)
+        is_list = is_file(place) or place.suffix == ".txt"  # whatever it is, reading it says so
+        listed = _listed(place, config.base) if is_list else enumerate(images_in(place), 1)
         for line, path in listed:
             if path not in seen:
                 seen.add(path)
@@ -290,23 +341,75 @@ def _images_of(config: YoloConfig, split: str, problems: list[Problem]) -> Itera
 
 def _listed(list_file: Path, base: Path) -> Iterator[tuple[int, Path]]:
     """The lines of a list of images, relative to the list, or to ``path`` where that is right."""
+    lines = read_lines(list_file)
+    folder = list_file.parent
+    if lines and not exists(folder / lines[0][1]) and exists(base / lines[0][1]):
+        folder = base
+    for number, line in lines:
+        yield number, _absolute(folder / line)
+
+
+def read_lines(list_file: Path) -> list[tuple[int, str]]:
+    """The lines of a list that are not empty, with their numbers."""
     try:
         text = read_limited(list_file, LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
-        raise DataError(f"{list_file}: the list cannot be read: {reason(error)}") from None
+        raise DataError(
+            f"{list_file}: the list cannot be read: {reason(error)}; "
+            "put a text file of image paths there"
+        ) from None
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    lines = [(number, line.replace("\0", "\\0")) for number, line in lines if line]
-    folder = list_file.parent
-    if lines and not (folder / lines[0][1]).exists() and (base / lines[0][1]).exists():
-        folder = base
-    for number, line in lines:
-        yield number, Path(os.path.abspath(folder / line))  # noqa: PTH100 - links keep their names
+    # Of a path that no file can have, the start is enough for the message.
+    lines = [(n, line if len(line) <= LONGEST_PATH else f"{line[:200]}…") for n, line in lines]
+    return [(number, line.replace("\0", "\\0")) for number, line in lines if line]
+
+
+# --- lines of label files -------------------------------------------------------------------------
+
+
+class Lines(NamedTuple):
+    """What the lines of label files say, which is all that the layouts of YOLO differ in.
+
+    Attributes:
+        layout: The name of the layout.
+        coordinates: The pixels of a line's numbers after the class; ValueError if they are no box.
+        numbers: The numbers of each box of an image, in fractions of it.
+        remedy: How a line is written.
+        is_oriented: Whether boxes are given by their corners.
+    """
+
+    layout: str
+    coordinates: Callable[[list[float], tuple[int, int]], Sequence[float]]
+    numbers: Callable[[DetectionIndex, int], Float64[np.ndarray, "n numbers"]]
+    remedy: str
+    is_oriented: bool = False
+
+
+def _box_coordinates(values: list[float], size: tuple[int, int]) -> Sequence[float]:
+    """The box of ``cx cy w h``, or around the polygon ``x y x y x y …``."""
+    if len(values) < 4 or len(values) % 2:
+        count = len(values) + 1
+        raise ValueError(f"it has {count} columns; a box has 5, a polygon 7 or more, odd")
+    x1, y1, x2, y2 = _corners(values)
+    width, height = size
+    return x1 * width, y1 * height, x2 * width, y2 * height
+
+
+def _box_numbers(index: DetectionIndex, image: int) -> Float64[np.ndarray, "n 4"]:
+    corners = index.boxes[index.rows(image)].reshape(-1, 2, 2) / index.sizes[image]
+    low, high = corners[:, 0], corners[:, 1]
+    return np.concatenate([(low + high) / 2, high - low], axis=1)
+
+
+BOX_LINES = Lines(
+    "yolo", _box_coordinates, _box_numbers, "write class cx cy w h, in fractions of the image"
+)
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-def read_yolo(config: Path, split: str) -> DetectionIndex:
+def read_yolo(config: Path, split: str, lines: Lines = BOX_LINES) -> DetectionIndex:
     """Read one split of a YOLO data set.
 
     The labels of ``…/images/…/a.jpg`` are in ``…/labels/…/a.txt``; an image without that file has
@@ -316,22 +419,34 @@ def read_yolo(config: Path, split: str) -> DetectionIndex:
     Args:
         config: The ``data.yaml``.
         split: One of the splits in it; ``valid`` is ``val``.
+        lines: What the lines of label files say.
 
     Raises:
         DataError: The file is broken, there is no such split, or it has no image that can be used.
     """
     description = read_config(config)
-    found = Collection("line")
+    found = Collection("line", is_oriented=lines.is_oriented)
+    for label, why in misnamed(description.classes):
+        detail = f"the name of class {label} {why}"
+        found.problems.append(_problem(config, "class-name", detail, where="names", effect="kept"))
     listed = 0
     for path in _images_of(description, split, found.problems):
         listed += 1
-        _read_image(path, description.base, found)
+        read_image(path, label_path(path), description.base, found, lines)
+    if not listed:
+        places = ", ".join(
+            str(locate(description, split, e)) for e in _entries_of(description, split)
+        )
+        raise DataError(
+            f"{config}: {split}: there is no image in {places}; "
+            "put images there, or correct the entry"
+        )
     if not len(found):
         message = f"{config}: {split}: of {listed} images none can be used"
         raise NothingUsableError(message, found.problems)
     classes = description.classes
     return found.index(
-        "yolo",
+        lines.layout,
         config,
         split,
         images=FolderImages(description.base, anywhere=True),
@@ -341,55 +456,57 @@ def read_yolo(config: Path, split: str) -> DetectionIndex:
     )
 
 
-def _read_image(path: Path, base: Path, found: Collection) -> None:
-    """Add an image and its boxes, or say why not."""
+def read_image(
+    path: Path, label: Path, base: Path, found: Collection, lines: Lines = BOX_LINES
+) -> None:
+    """Add an image and the boxes of its label file, or note why not; names are relative to base."""
     from alphaiou.data.images import ImageError, image_size
 
-    label = label_path(path)
     try:
         size = image_size(path)
-        lines = read_limited(label, LARGEST_LABEL_FILE).splitlines()
+        texts = read_limited(label, LARGEST_LABEL_FILE).splitlines()
     except ImageError as error:
-        kind = error.kind if path.exists() else "image-missing"
+        kind = error.kind if os.path.lexists(path) else "image-missing"
         found.problems.append(_problem(path, kind, error.why))
         return
     except FileNotFoundError:
-        lines = []
+        texts = []
         detail = f"{path.name} has no label file: it counts as an image without objects"
         found.problems.append(_problem(label, "image-without-label", detail, effect="kept"))
     except OSError as error:
         detail = f"it cannot be read: {reason(error)}"
-        found.problems.append(_problem(label, "line-broken", detail))
+        found.problems.append(_problem(label, "line-broken", detail, remedy=lines.remedy))
         return
     inside = path.is_relative_to(base)
     found.add_image((path.relative_to(base) if inside else path).as_posix(), size, str(label))
-    for number, line in enumerate(lines, 1):
+    for number, text in enumerate(texts, 1):
+        if not text.strip():
+            continue
         try:
-            _add_line(line.split(), size, number, found)
+            label_number, values = _numbers(text.split())
+            found.add_box(lines.coordinates(values, size), label_number, number)
         except ValueError as error:
-            place = f"line {number}"
-            found.problems.append(
-                _problem(label, "line-broken", str(error), where=place, effect="box left out")
+            problem = _problem(
+                label,
+                "line-broken",
+                str(error),
+                where=f"line {number}",
+                effect="box left out",
+                remedy=lines.remedy,
             )
+            found.problems.append(problem)
 
 
-def _add_line(fields: list[bytes], size: tuple[int, int], number: int, found: Collection) -> None:
-    """Add the box of a line; ValueError says what is wrong with the line."""
-    if not fields:
-        return
-    if len(fields) < 5 or len(fields) % 2 == 0:
-        raise ValueError(f"it has {len(fields)} columns; a box has 5, a polygon 7 or more, odd")
+def _numbers(fields: list[bytes]) -> tuple[int, list[float]]:
+    """The class of a line and the numbers after it; ValueError says what is wrong with it."""
     try:
         label, *values = map(float, fields)
     except ValueError:
         raise ValueError(f"{b' '.join(fields)[:60]!r} are not all numbers") from None
     if not label.is_integer():
         raise ValueError(f"the class {fields[0].decode()[:60]} is not a whole number")
-    x1, y1, x2, y2 = _corners(values)
-    width, height = size
     # An unknown class may be any number, the column of labels holds those of 32 bits.
-    class_number = int(max(-1.0, min(label, 2.0**31 - 1)))
-    found.add_box((x1 * width, y1 * height, x2 * width, y2 * height), class_number, number)
+    return int(max(-1.0, min(label, 2.0**31 - 1))), values
 
 
 def _corners(values: list[float]) -> tuple[float, float, float, float]:
@@ -408,20 +525,28 @@ _REMEDIES = {
     "image-without-label": "add an empty file if there are no objects in the image",
     "image-unreadable": "replace the image",
     "image-truncated": "copy the image again",
-    "line-broken": "write class cx cy w h, in fractions of the image",
+    "class-name": CLASS_NAME_REMEDY,
 }
 
 
 def _problem(
-    file: Path, kind: str, detail: str, *, where: str = "", effect: Effect = "image left out"
+    file: Path,
+    kind: str,
+    detail: str,
+    *,
+    where: str = "",
+    effect: Effect = "image left out",
+    remedy: str = "",
 ) -> Problem:
-    return Problem(str(file), where, kind, detail, _REMEDIES[kind], effect)
+    return Problem(str(file), where, kind, detail, remedy or _REMEDIES[kind], effect)
 
 
 # --- writing --------------------------------------------------------------------------------------
 
 
-def write_yolo(index: DetectionIndex, out: Path, *, images: Placing = "none") -> None:
+def write_yolo(
+    index: DetectionIndex, out: Path, *, images: Placing = "none", lines: Lines = BOX_LINES
+) -> None:
     """Write an index with full precision: reading it gives the same boxes, to rounding.
 
     Labels go to ``labels/<split>``, images to ``images/<split>``, and ``data.yaml`` gets the split
@@ -432,6 +557,7 @@ def write_yolo(index: DetectionIndex, out: Path, *, images: Placing = "none") ->
         index: What to write.
         out: The folder to make, or to add this split to.
         images: Place the images by hard link, by copy, or not at all.
+        lines: What the lines of label files say.
 
     Raises:
         DataError: A file is there already with other content, the folder has other classes, or an
@@ -445,16 +571,13 @@ def write_yolo(index: DetectionIndex, out: Path, *, images: Placing = "none") ->
         labels.mkdir(parents=True)
         for image, name in enumerate(names):
             path = labels / PurePosixPath(name).with_suffix(".txt").name
-            path.write_text(_label_text(index, image), encoding="ascii", newline="\n")
+            text = _label_text(index.labels[index.rows(image)], lines.numbers(index, image))
+            path.write_text(text, encoding="ascii", newline="\n")
         (folder / CONFIG_NAMES[0]).write_text(config, encoding="utf-8", newline="\n")
 
 
-def _label_text(index: DetectionIndex, image: int) -> str:
-    rows = index.rows(image)
-    corners = index.boxes[rows].reshape(-1, 2, 2) / index.sizes[image]
-    low, high = corners[:, 0], corners[:, 1]
-    fractions = np.concatenate([(low + high) / 2, high - low], axis=1).tolist()
-    lines = zip(index.labels[rows].tolist(), fractions, strict=True)
+def _label_text(labels: Int32[np.ndarray, " n"], numbers: Float64[np.ndarray, "n numbers"]) -> str:
+    lines = zip(labels.tolist(), numbers.tolist(), strict=True)
     return "".join(f"{label} {' '.join(map(shortest, values))}\n" for label, values in lines)
 
 
@@ -467,16 +590,19 @@ def _config(index: DetectionIndex, path: Path) -> str:
             raise DataError(f"{path}: has other classes; write to another folder")
         splits = {name: entries[0] for name, entries in there.splits.items()}
     splits[index.split] = f"images/{index.split}"
-    content = {"path": ".", **dict(sorted(splits.items())), "names": dict(enumerate(index.classes))}
+    # No "path": Ultralytics takes a relative one from the working directory, not from the file.
+    content = {**dict(sorted(splits.items())), "names": dict(enumerate(index.classes))}
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
 # --- the format -----------------------------------------------------------------------------------
 
 
-def _recognise(path: Path) -> bool:
-    in_folders = (path / "images").is_dir() and (path / "labels").is_dir()
-    return in_folders or ((config := find_config(path)) is not None and config.is_file())
+def is_yolo(path: Path) -> bool:
+    """Whether a path is a data set of this layout."""
+    if (config := find_config(path)) is not None and is_file(config):
+        return True
+    return _has_folders(path) or bool(_split_folders(path))
 
 
 def yolo_splits(path: Path) -> tuple[str, ...]:
@@ -484,34 +610,41 @@ def yolo_splits(path: Path) -> tuple[str, ...]:
     return tuple(read_config(find_config(path) or path).splits)
 
 
-def _find(path: Path, split: str) -> FoundSplit:
+def find_yolo(path: Path, split: str, lines: Lines = BOX_LINES) -> FoundSplit:
+    """A split of a data set, and the files that it is read from."""
     config = find_config(path) or path
     folders = list(_image_places(config, split))
     labels = [label_path(folder / "image.jpg").parent for folder in folders]
     # The sizes of images are in their files alone: here their contents count too.
     contents = dict.fromkeys((config, *folders, *labels))
-    return FoundSplit(Sources(tuple(contents)), lambda: read_yolo(config, split))
+    return FoundSplit(Sources(tuple(contents)), lambda: read_yolo(config, split, lines))
 
 
 def _image_places(config: Path, split: str) -> Iterator[Path]:
     """The folders of images of a split, and the lists of images."""
     description = read_config(config)
-    for entry in description.splits.get({"valid": "val"}.get(split, split), ()):
+    for entry in description.splits.get(split_name(split), ()):
         place = locate(description, split, entry)
         yield place
-        if place.is_file():
-            lines = place.read_bytes().decode("utf-8", "surrogateescape").splitlines()
-            for folder in dict.fromkeys(line.strip().rpartition("/")[0] for line in lines):
+        if is_file(place):
+            lines = read_lines(place)
+            for folder in dict.fromkeys(line.rpartition("/")[0] for _, line in lines):
                 yield place.parent / folder
                 yield description.base / folder
 
 
-def _stray_labels(_: Path, indexes: Sequence[DetectionIndex]) -> Iterator[Problem]:
+def stray_yolo_labels(_: Path, indexes: Sequence[DetectionIndex]) -> Iterator[Problem]:
     """Label files beside those of the images, for which the folder of images has no image."""
     folders = {
         Path(os.path.dirname(index.images.where(name)))  # noqa: PTH120 - a Path per image is slow
         for index in indexes
         for name in index.files
+    }
+    reported = {
+        label_path(Path(problem.file))
+        for index in indexes
+        for problem in index.problems
+        if problem.kind == "image-missing"
     }
     for folder in folders:
         labels = label_path(folder / "image.jpg").parent
@@ -520,16 +653,18 @@ def _stray_labels(_: Path, indexes: Sequence[DetectionIndex]) -> Iterator[Proble
             stem, dot, suffix = name.rpartition(".")
             # Labelling tools put the names of the classes there.
             if dot and suffix == "txt" and name != "classes.txt" and stem not in pictures:
+                if labels / name in reported:
+                    continue
                 yield stray_label(labels / name, f"there is no image of this name in {folder}")
 
 
 FORMAT = Format(
-    signs="a .yaml file that names the classes, or the folders images and labels",
-    recognise=_recognise,
+    signs="a .yaml file that names the classes, or the folders images and labels, also per split",
+    recognise=is_yolo,
     splits=yolo_splits,
-    find=_find,
+    find=find_yolo,
     write=write_yolo,
-    stray_labels=_stray_labels,
+    stray_labels=stray_yolo_labels,
     lacks=EXTRAS,
     broken_kind="yaml-broken",
 )

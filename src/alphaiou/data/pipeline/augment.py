@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from alphaiou._config import Config
 from alphaiou._shapes import Bool, Float32, Int32, Int64, Shaped, UInt8
 from alphaiou.batch import FILL, Batch, compact
 from alphaiou.data.pipeline.cache import ImageCache
@@ -20,8 +20,7 @@ NOWHERE = -(2**60)
 # --- settings and random numbers ------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Config, frozen=True):
     """Augmentation settings; the defaults are those of YOLOv5 trained from scratch.
 
     Attributes:

@@ -56,14 +56,23 @@ def load_image(dataset: DetectionDataset, row: int, side: int) -> CachedImage:
     except DataError as error:
         return CachedImage(row, None, problem=_unreadable(dataset, row, error))
     original = (image.shape[2], image.shape[1])
+    return fit_image(image, side, row)._replace(problem=_size_problem(dataset, row, original))
+
+
+def fit_image(image: UInt8[Tensor, "3 height width"], side: int, row: int = 0) -> CachedImage:
+    """Resize the longer side of an image to ``side`` and pad it to a square.
+
+    Examples:
+        >>> fit_image(torch.zeros(3, 30, 60, dtype=torch.uint8), 20).size
+        (20, 10)
+    """
+    original = (image.shape[2], image.shape[1])
     size = fitted_size(original, side)
     # numpy, because the threads of torch would wait for each other longer than this takes.
     square = np.full((side, side, 3), FILL, dtype=np.uint8)
     square[: size[1], : size[0]] = resize(image, size).permute(1, 2, 0).numpy()
     scale = (size[0] / original[0], size[1] / original[1])
-    return CachedImage(
-        row, torch.from_numpy(square), size, scale, _size_problem(dataset, row, original)
-    )
+    return CachedImage(row, torch.from_numpy(square), size, scale)
 
 
 def fitted_size(size: tuple[int, int], side: int) -> tuple[int, int]:

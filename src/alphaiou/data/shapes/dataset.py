@@ -4,7 +4,8 @@ Twelve shapes, turned and stretched, filled with textures, covering one another,
 with clutter. An object's box is the exact extent of its outline within the image, to a fraction
 of a pixel, whether or not another shape covers part of it. A shape of which less than 30 % is seen
 (the rest is covered or outside the image) is drawn but is no object. The level ``plain`` has four
-shapes, few and large, on quiet backgrounds; ``discs`` is the same with one of them.
+shapes, few and large, on quiet backgrounds; ``discs`` is the same with one of them. The boxes of
+``oriented`` turn with the objects: each is the smallest box along the axes of its shape.
 
 An image depends on the seed, its split, its number, the size and the level alone: it is the same
 bytes in every process, order and machine.
@@ -25,6 +26,7 @@ from alphaiou._shapes import Int32, Int64, UInt8
 from alphaiou.data.formats.base import Format, FoundSplit
 from alphaiou.data.formats.index_cache import Sources
 from alphaiou.data.index import DetectionIndex, Strings
+from alphaiou.data.oriented import corners_of, extents
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.drawing import draw
 from alphaiou.data.shapes.outlines import SHAPES
@@ -39,7 +41,7 @@ LENGTHS = {"train": 2000, "val": 500, "test": 500}
 LEAST_SEEN = 0.3
 SIZES = range(64, 2049)
 #: The drawn sets: their level, and the longer side of their images.
-SHAPES_WORD = re.compile(r"shapes(?:-(?P<level>plain|discs))?(?:-(?P<size>[0-9]+))?")
+SHAPES_WORD = re.compile(r"shapes(?:-(?P<level>plain|discs|oriented))?(?:-(?P<size>[0-9]+))?")
 
 
 def shapes_dataset(
@@ -58,8 +60,8 @@ def shapes_dataset(
         length: How many images; 2000, 500 and 500 unless given. A longer set begins with the
             images of a shorter one.
         seed: Which of the many such data sets.
-        level: ``full``, ``plain``, or ``discs``, which a small detector learns to find within a
-            minute on a processor.
+        level: ``full``, ``plain``, ``oriented``, whose boxes turn with the objects, or ``discs``,
+            which a small detector learns to find within a minute on a processor.
 
     Examples:
         >>> image, target = shapes_dataset("val", size=160, length=8)[3]
@@ -85,7 +87,11 @@ def shapes_index(
     classes = LEVELS[level].shapes
     scenes = images.scenes(range(length))
     objects = np.flatnonzero(scenes.seen() >= LEAST_SEEN)
-    boxes = scenes.boxes()[objects]
+    boxes, oriented = scenes.boxes()[objects], None
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    if LEVELS[level].is_oriented:
+        oriented = scenes.oriented_boxes()[objects]
+        boxes, areas = extents(corners_of(oriented)), oriented[:, 2] * oriented[:, 3]
     counts = np.bincount(scenes.image_of_shape[objects], minlength=images.length)
     return DetectionIndex(
         layout="shapes",
@@ -101,10 +107,11 @@ def shapes_index(
         boxes=boxes,
         labels=_labels(scenes.shapes[objects], classes),
         box_ids=np.arange(1, len(boxes) + 1),
-        areas=(boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]),
+        areas=areas,
         crowd=np.zeros(len(boxes), dtype=bool),
         difficult=np.zeros(len(boxes), dtype=bool),
         truncated=scenes.past_border()[objects],
+        oriented=oriented,
     )
 
 
@@ -170,7 +177,7 @@ class DrawnImages:
         return draw(self.scenes([number]), rng, LEVELS[self.level])
 
     def scenes(self, numbers: Iterable[int]) -> Scenes:
-        """What is where in some images."""
+        """The shapes and boxes of some images."""
         return lay_out(
             numbers, split=self.split, size=self.size, seed=self.seed, level=LEVELS[self.level]
         )
@@ -195,7 +202,7 @@ class DrawnImages:
         return f"shapes/{name}"
 
     def missing(self, names: Iterable[str]) -> list[int]:
-        """The positions of the names that this split has not."""
+        """The positions of the names that are missing from this split."""
         return [place for place, name in enumerate(names) if self.number(name) is None]
 
 
@@ -212,7 +219,8 @@ def _find(path: Path, split: str) -> FoundSplit:
 
 
 FORMAT = Format(
-    signs="shapes, shapes-plain, shapes-discs, and each with a size such as shapes-discs-64",
+    signs="shapes, shapes-plain, shapes-discs, shapes-oriented, and each with a size such as "
+    "shapes-discs-64",
     recognise=_recognise,
     splits=lambda _: tuple(LENGTHS),
     find=_find,

@@ -1,4 +1,4 @@
-"""What is where in the drawn images: shapes, their boxes, and how much of each is seen.
+"""The content of the drawn images: shapes, their boxes, and how much of each is visible.
 
 All numbers of an image come from a counter-based generator whose key is the image, so that any
 image can be had in any order and in any process. Many images are laid out at once, as arrays.
@@ -38,6 +38,9 @@ class Level:
         camouflage: The share of shapes in about the colour of the background.
         softness: The most passes of blur.
         grain: The most noise of single pixels, in levels of 256.
+        stretched: The least and the most by which a shape is stretched along one axis.
+        cut: The share of shapes that the border of the image may cut.
+        is_oriented: Whether the boxes of objects turn with them.
     """
 
     shapes: tuple[str, ...] = SHAPES
@@ -48,6 +51,9 @@ class Level:
     camouflage: float = 0.2
     softness: int = 2
     grain: float = 25.0
+    stretched: tuple[float, float] = (1.0, 1.7)
+    cut: float = 0.25
+    is_oriented: bool = False
 
 
 _PLAIN = Level(
@@ -66,12 +72,22 @@ LEVELS = {
     # One class: a small detector finds discs within a minute on two cores, long before it can tell
     # shapes apart.
     "discs": replace(_PLAIN, shapes=("disc",)),
+    # Shapes that show which way they point, much longer than wide, and whole: the box of a shape
+    # that the border cuts would not follow from what is seen.
+    "oriented": replace(
+        _PLAIN,
+        shapes=("square", "cross", "arrow", "drop"),
+        objects=5,
+        smallest=0.12,
+        stretched=(1.5, 4.0),
+        cut=0.0,
+        is_oriented=True,
+    ),
 }
 
 SHORT_SIDES = np.array([1.0, 1.0, 0.9, 0.75, 0.75, 0.66])  # as fractions of the long side
 SMALLEST_PIXELS = 8.0
 LARGEST = 0.85  # of the short side of the image
-MOST_STRETCHED = 1.7
 NUMBERS_PER_OBJECT = 8
 
 
@@ -105,6 +121,14 @@ class Scenes:
         boxes[past] = _extent_in_image(edges[past], self.sizes[self.image_of_shape[past]])
         return boxes
 
+    def oriented_boxes(self) -> Float64[np.ndarray, "shapes 5"]:
+        """The smallest box along the axes of each outline, as ``cxcywhr``; it may be cut."""
+        low, _, high, _ = np.moveaxis(_box_corners()[self.shapes], 1, 0)
+        centre = self.centres + _apply(self.axes, (low + high) / 2)
+        lengths = np.sqrt(np.square(self.axes).sum(-1))
+        angle = np.arctan2(self.axes[:, 0, 1], self.axes[:, 0, 0])
+        return np.concatenate([centre, (high - low) * lengths, angle[:, None]], axis=1)
+
     def past_border(self) -> Bool[np.ndarray, " shapes"]:
         """Whether each outline passes the border of its image."""
         corners = self.edges()[:, :, 0]
@@ -129,7 +153,7 @@ class Scenes:
 def lay_out(
     images: Iterable[int], *, split: str, size: int, seed: int, level: Level = LEVELS["full"]
 ) -> Scenes:
-    """Decide what is where in some images of a split."""
+    """Choose the shapes and boxes of some images of a split."""
     numbers = np.stack([_numbers(image, split, seed) for image in images])
     sizes = _image_sizes(numbers[:, 0], numbers[:, 1], size)
     counts = np.where(numbers[:, 2] < 0.02, 0, 1 + np.floor(numbers[:, 2] * level.objects))
@@ -140,8 +164,8 @@ def lay_out(
     shapes = choice[np.floor(of_object[..., 0] * len(choice)).astype(np.int64)]
     smallest = max(SMALLEST_PIXELS, level.smallest * size)
     extents = _extents(of_object[..., 1], of_object[..., 2], used, sizes, smallest)
-    axes = _axes(shapes, of_object[..., 3], of_object[..., 4], extents)
-    centres = _centres(of_object[..., 5], of_object[..., 6:], extents, sizes)
+    axes = _axes(shapes, of_object[..., 3], of_object[..., 4], extents, level)
+    centres = _centres(of_object[..., 5] < level.cut, of_object[..., 6:], extents, sizes)
     return Scenes(sizes, np.nonzero(used)[0], shapes[used], centres[used], axes[used])
 
 
@@ -195,27 +219,38 @@ def _axes(
     stretch: Float64[np.ndarray, "images objects"],
     turn: Float64[np.ndarray, "images objects"],
     extents: Float64[np.ndarray, "images objects"],
+    level: Level,
 ) -> Float64[np.ndarray, "images objects 2 2"]:
     """Stretched along one axis, turned by any angle, scaled to the extent that was asked for."""
     directions = circle(1024)[np.floor(turn * 1024).astype(int)]
-    long = directions * (1.0 + (MOST_STRETCHED - 1.0) * np.square(stretch))[..., None]
+    least, most = level.stretched
+    long = directions * (least + (most - least) * np.square(stretch))[..., None]
     across = np.stack([-directions[..., 1], directions[..., 0]], axis=-1)
     axes = np.stack([long, across], axis=-2)
-    corners = outline_edges()[:, :, :1][shapes.reshape(-1)]
-    points = _apply(axes.reshape(-1, 2, 2), corners)[:, :, 0]
+    # The extent is that of the box, which turns with the shape or not.
+    corners = _box_corners() if level.is_oriented else outline_edges()[:, :, 0]
+    points = _apply(axes.reshape(-1, 2, 2), corners[shapes.reshape(-1)])
     widest = (points.max(1) - points.min(1)).max(1).reshape(shapes.shape)
     scaled: np.ndarray = axes * (extents / widest)[..., None, None]
     return scaled
 
 
+def _box_corners() -> Float64[np.ndarray, "shapes 4 2"]:
+    """The corners of the box of each outline before it is stretched and turned."""
+    corners = outline_edges()[:, :, 0]
+    (left, top), (right, bottom) = corners.min(1).T, corners.max(1).T
+    points = ((left, top), (right, top), (right, bottom), (left, bottom))
+    return np.array(points).transpose(2, 0, 1)
+
+
 def _centres(
-    cut: Float64[np.ndarray, "images objects"],
+    may_be_cut: Bool[np.ndarray, "images objects"],
     places: Float64[np.ndarray, "images objects 2"],
     extents: Float64[np.ndarray, "images objects"],
     sizes: Int64[np.ndarray, "images 2"],
 ) -> Float64[np.ndarray, "images objects 2"]:
-    """Anywhere in the image; one in four may be cut by its border."""
-    margin = (extents * np.where(cut < 0.25, 0.25, 0.5))[..., None]
+    """Anywhere in the image; some may be cut by its border."""
+    margin = (extents * np.where(may_be_cut, 0.25, 0.5))[..., None]
     return margin + places * (sizes[:, None] - 2.0 * margin)
 
 
