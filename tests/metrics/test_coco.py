@@ -173,15 +173,16 @@ def test_recall_is_that_of_the_highest_limit():
 
 
 @pytest.mark.parametrize(
-    ("rule", "expected"), [("coco", 1.0), ("paper", 0.5), ("voc", 1.0), ("voc07", 1.0)]
+    ("rule", "expected"),
+    [("coco", 1.0), ("paper", 0.5), ("voc", 1.0), ("voc07", 1.0), ("yolov5", 0.5)],
 )
 def test_what_finding_a_difficult_box_does(rule, expected):
-    """Ignored by all rules but the paper's, for which there is nothing to find."""
+    """The rules of the paper and of YOLOv5 have nothing to find there; the others ignore it."""
     scores = DetectionScores(1, rule=rule)
     boxes = [[0, 0, 10, 10], [20, 20, 30, 30]]
     target = {"boxes": np.array(boxes), "labels": np.zeros(2, np.int64)}
     scores.update(*one_image(boxes, [0.9, 0.8], **target, difficult=np.array([True, False])))
-    assert scores.compute().ap[50] == pytest.approx(expected, abs=1e-9)
+    assert scores.compute().ap[50] == pytest.approx(expected, abs=0.003)
     assert scores.compute().num_targets == 1
 
 

@@ -32,5 +32,7 @@ def test_all_are_compared_with_the_first():
 
 def test_a_baseline_of_nothing():
     assert math.isnan(relative_improvement(0.1, 0.0))
+    assert math.isnan(relative_improvement(0.1, 0.0049))
+    assert relative_improvement(0.01, 0.005) == 1.0
     assert math.isnan(relative_improvement(0.1, float("nan")))
     assert relative_improvement(0.0, 0.1) == -1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from alphaiou.metrics import DetectionScores
+from alphaiou.metrics import RULES, DetectionScores
 from tests.metrics.made_data import as_batches, make
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def assert_equal(one, other):
     assert one.num_detections == other.num_detections
 
 
-@pytest.mark.parametrize("rule", ["coco", "paper", "voc", "voc07"])
+@pytest.mark.parametrize("rule", RULES)
 def test_batches_in_any_order_and_size_give_the_same(rule):
     data = make(4, images=9, kind="whole")
     expected = collect(data, rule=rule).compute()

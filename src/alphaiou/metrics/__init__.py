@@ -1,4 +1,4 @@
-"""Detection metrics: average precision by the rules of COCO, VOC and the paper."""
+"""Detection metrics: average precision by the rules of COCO, VOC, YOLOv5 and the paper."""
 
 from alphaiou.metrics.comparison import ComparisonRow, comparison_rows, relative_improvement
 from alphaiou.metrics.inputs import ScoringData

@@ -59,7 +59,7 @@ def coco_tables(
         evaluator: The library to use; pycocotools is slower.
     """
     limits = tuple(sorted({min(limit, max_detections) for limit in (1, 10, max_detections)}))
-    run = {"hotcoco": _hotcoco, "pycocotools": _pycocotools}[evaluator]
+    run = {"hotcoco": hotcoco_evaluation, "pycocotools": _pycocotools}[evaluator]
     evaluation = run(data, num_classes)
     evaluation.params.iouThrs = np.asarray(iou_thresholds, dtype=np.float64)
     evaluation.params.maxDets = list(limits)
@@ -79,9 +79,12 @@ def _numbered(count: int) -> list[dict[str, Any]]:
     return [{"id": number, "name": str(number)} for number in range(1, count + 1)]
 
 
-def _hotcoco(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
+def hotcoco_evaluation(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
+    """Return hotcoco's evaluation of detections and targets, sorted by image, not yet run."""
     import hotcoco
 
+    if data.is_oriented:
+        return _hotcoco_oriented(data, num_classes)
     truth = hotcoco.COCO.from_arrays(
         _numbered(len(data.image_ids)),
         _numbered(num_classes),
@@ -96,8 +99,49 @@ def _hotcoco(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
     return hotcoco.COCOeval(truth, detections, "bbox")
 
 
+def _hotcoco_oriented(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
+    import hotcoco
+
+    if data.crowd.any():
+        raise ValueError("crowds of oriented boxes have no definition: mark them as difficult")
+    target_columns = {
+        "image_id": data.target_images + 1,
+        "category_id": data.target_labels + 1,
+        "obb": data.target_boxes,
+        "area": _areas(data),
+    }
+    columns = {
+        "image_id": data.images + 1,
+        "category_id": data.labels + 1,
+        "obb": data.boxes,
+        "area": data.boxes[:, 2] * data.boxes[:, 3],
+        "score": data.scores,
+    }
+    truth = hotcoco.COCO(_document(target_columns, len(data.image_ids), num_classes))
+    return hotcoco.COCOeval(truth, truth.load_res(_annotations(columns)), "obb")
+
+
+def _annotations(columns: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Return the rows of columns as the annotations of a COCO file."""
+    lists = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = (dict(zip(columns, values, strict=True)) for values in lists)
+    return [{"id": number, "iscrowd": 0} | row for number, row in enumerate(rows, 1)]
+
+
+def _document(columns: dict[str, np.ndarray], images: int, classes: int) -> dict[str, Any]:
+    """Return the content of a COCO file."""
+    return {
+        "images": _numbered(images),
+        "categories": _numbered(classes),
+        "annotations": _annotations(columns),
+    }
+
+
 def _pycocotools(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
     from pycocotools.cocoeval import COCOeval  # type: ignore[import-untyped]
+
+    if data.is_oriented:
+        raise ValueError("evaluator='pycocotools' cannot score oriented boxes; take 'hotcoco'")
 
     target_columns = {
         "image_id": data.target_images + 1,
@@ -124,15 +168,8 @@ def _pycocotools(data: ScoringData, num_classes: int) -> Any:  # noqa: ANN401
 def _pycocotools_set(columns: dict[str, np.ndarray], images: int, classes: int) -> Any:  # noqa: ANN401
     from pycocotools.coco import COCO  # type: ignore[import-untyped]
 
-    lists = zip(*(column.tolist() for column in columns.values()), strict=True)
-    rows = (dict(zip(columns, values, strict=True)) for values in lists)
-    annotations = [{"id": number, "iscrowd": 0} | row for number, row in enumerate(rows, 1)]
     made = COCO()
-    made.dataset = {
-        "images": _numbered(images),
-        "categories": _numbered(classes),
-        "annotations": annotations,
-    }
+    made.dataset = _document(columns, images, classes)
     with redirect_stdout(io.StringIO()):
         made.createIndex()
     return made

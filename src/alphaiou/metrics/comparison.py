@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from alphaiou.metrics.columns import PAPER_COLUMNS
 
+#: No improvement is relative to a score below this: it would be a large number without a meaning.
+LEAST_BASELINE = 0.005
+
 
 @dataclass(frozen=True)
 class ComparisonRow:
@@ -24,13 +27,15 @@ class ComparisonRow:
 
 
 def relative_improvement(score: float, baseline: float) -> float:
-    """Return the improvement of a score relative to the baseline; NaN if the baseline is 0.
+    """Return the improvement of a score relative to the baseline.
+
+    It is NaN if the baseline is below :data:`LEAST_BASELINE`.
 
     Examples:
-        >>> f"{relative_improvement(34.46, 32.45):.2%}"
+        >>> f"{relative_improvement(0.3446, 0.3245):.2%}"
         '6.19%'
     """
-    return (score - baseline) / baseline if baseline else float("nan")
+    return (score - baseline) / baseline if baseline >= LEAST_BASELINE else float("nan")
 
 
 def comparison_rows(

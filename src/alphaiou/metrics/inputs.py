@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ class ScoringData:
     """The detections and ground truth ("targets") of some images.
 
     Boxes are ``x y width height`` as in COCO files, so that the scores of such a file are equal to
-    those of COCO's own evaluator to the last bit.
+    those of COCO's own evaluator to the last bit. Oriented boxes are ``cxcywhr``, all of them.
 
     Attributes:
         image_ids: The number of each image; ties in score are broken by this order.
@@ -35,15 +35,20 @@ class ScoringData:
 
     image_ids: Int64[np.ndarray, " images"]
     target_images: Int64[np.ndarray, " targets"]
-    target_boxes: Float64[np.ndarray, "targets 4"]
+    target_boxes: Float64[np.ndarray, "targets coordinates"]
     target_labels: Int64[np.ndarray, " targets"]
     target_areas: Float64[np.ndarray, " targets"]
     crowd: Bool[np.ndarray, " targets"]
     difficult: Bool[np.ndarray, " targets"]
     images: Int64[np.ndarray, " detections"]
-    boxes: Float64[np.ndarray, "detections 4"]
+    boxes: Float64[np.ndarray, "detections coordinates"]
     labels: Int64[np.ndarray, " detections"]
     scores: Float64[np.ndarray, " detections"]
+
+    @property
+    def is_oriented(self) -> bool:
+        """Whether the boxes have an angle."""
+        return bool(self.target_boxes.shape[1] == COLUMNS_OF["cxcywhr"])
 
     @classmethod
     def empty(cls) -> ScoringData:
@@ -104,10 +109,17 @@ class ScoringData:
 
 
 Entries = Sequence[Mapping[str, Any]]
+#: How the boxes of a batch may be written: axis-aligned, or oriented.
+ScoredFormat = Literal["xyxy", "cxcywhr"]
+COLUMNS_OF: dict[ScoredFormat, int] = {"xyxy": 4, "cxcywhr": 5}
 
 
 def as_scoring_data(
-    predictions: Entries, targets: Entries, num_classes: int, first_image: int = 0
+    predictions: Entries,
+    targets: Entries,
+    num_classes: int,
+    first_image: int = 0,
+    box_format: ScoredFormat = "xyxy",
 ) -> tuple[ScoringData, bool]:
     """Convert a batch to arrays; also return whether its targets have ``image_id``.
 
@@ -117,13 +129,15 @@ def as_scoring_data(
             ``image_id`` of each image.
         num_classes: The number of classes.
         first_image: The number of the first image if the targets have no ``image_id``.
+        box_format: ``xyxy``, or ``cxcywhr`` for oriented boxes.
 
     Raises:
         ValueError: If the batch cannot be scored; the message names the image and the reason.
     """
     if len(predictions) != len(targets):
         raise ValueError(f"{len(predictions)} predictions, but {len(targets)} targets; one each")
-    predicted, truth = _Batch("predictions", predictions), _Batch("targets", targets)
+    predicted = _Batch("predictions", predictions, box_format)
+    truth = _Batch("targets", targets, box_format)
     image_ids = _image_ids(targets)
     target_boxes = truth.boxes()
     areas = truth.optional("area")
@@ -134,7 +148,7 @@ def as_scoring_data(
         target_images=truth.images,
         target_boxes=target_boxes,
         target_labels=truth.labels(num_classes),
-        target_areas=target_boxes[:, 2] * target_boxes[:, 3] if areas is None else areas,
+        target_areas=target_boxes[:, 2:4].prod(axis=1) if areas is None else areas,
         crowd=truth.flags("iscrowd"),
         difficult=truth.flags("difficult"),
         images=predicted.images,
@@ -148,17 +162,21 @@ def as_scoring_data(
 class _Batch:
     """The predictions or targets of a batch, and the number of boxes of each image."""
 
-    def __init__(self, name: str, entries: Entries) -> None:
-        self.name, self.entries = name, entries
-        columns = self._columns("boxes", (4,))
+    def __init__(self, name: str, entries: Entries, box_format: ScoredFormat) -> None:
+        self.name, self.entries, self.box_format = name, entries, box_format
+        width = (COLUMNS_OF[box_format],)
+        columns = self._columns("boxes", width)
         self.counts = [len(column) for column in columns]
         self.images = np.repeat(np.arange(len(entries)), self.counts)
-        self._corners = _stacked(columns, (4,))
+        self._boxes = _stacked(columns, width)
 
-    def boxes(self) -> Float64[np.ndarray, "boxes 4"]:
-        """Return the boxes as x y width height."""
-        corners = self._corners.astype(np.float64)
+    def boxes(self) -> Float64[np.ndarray, "boxes coordinates"]:
+        """Return the boxes as x y width height; oriented ones as they are."""
+        corners = self._boxes.astype(np.float64)
         self._refuse("boxes", ~np.isfinite(corners), "is not finite", corners)
+        if self.box_format == "cxcywhr":
+            self._refuse("boxes", corners[:, 2:4] < 0, "must have no negative side", corners)
+            return corners
         sizes = corners[:, 2:] - corners[:, :2]
         self._refuse("boxes", sizes < 0, "must be x1 y1 x2 y2 with x1 ≤ x2, y1 ≤ y2", corners)
         return np.concatenate([corners[:, :2], sizes], axis=1)
@@ -214,7 +232,7 @@ def _column(
     if tensor.numel() == 0:
         return tensor.reshape(0, *width)
     if tensor.shape[1:] != width or not tensor.shape:
-        wanted = "(n, 4)" if width else "(n,)"
+        wanted = f"(n, {width[0]})" if width else "(n,)"
         raise ValueError(f"{name}[{image}][{key!r}] must be {wanted}, not {tuple(tensor.shape)}")
     return tensor
 

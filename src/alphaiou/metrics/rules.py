@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from alphaiou.metrics.inputs import ScoringData
 
-RuleName = Literal["coco", "paper", "voc", "voc07"]
+RuleName = Literal["coco", "paper", "voc", "voc07", "yolov5"]
 
 #: IoU .50, .55, ... .95, computed as in COCO's evaluator so that ties are broken equally.
 IOU_THRESHOLDS: tuple[float, ...] = tuple(np.linspace(0.5, 0.95, 10).tolist())
@@ -21,28 +21,36 @@ class Rule:
 
     Attributes:
         description: The rule in one line.
-        precision_at: The recalls at which precision is averaged: 101, 11, or all.
+        tables: Whose matching and average precision: COCO's, VOC's since 2010 (the area under the
+            curve) or of 2007 (eleven recalls), or those of YOLOv5's test program.
         drop_difficult: Whether difficult boxes are removed from the ground truth, so that detecting
             one is a false positive; otherwise they are ignored.
         max_detections: The maximum number of detections per class and image; None is unlimited.
+        ignore_crowds: Whether crowds are ignored; otherwise they are targets like all others.
     """
 
     description: str
-    precision_at: Literal["101 recalls", "11 recalls", "all recalls"]
+    tables: Literal["coco", "voc", "voc07", "yolov5"]
     drop_difficult: bool
     max_detections: int | None
+    ignore_crowds: bool = True
 
     def ground_truth(self, data: ScoringData) -> ScoringData:
         """Return the data without the targets that the rule drops."""
-        return data.keep_targets(~data.difficult) if self.drop_difficult else data
+        if self.drop_difficult:
+            data = data.keep_targets(~data.difficult)
+        return data if self.ignore_crowds else replace(data, crowd=np.zeros_like(data.crowd))
 
 
 RULES: dict[RuleName, Rule] = {
-    "coco": Rule("COCO: crowds and difficult boxes ignored", "101 recalls", False, 100),
-    "paper": Rule("the paper's: as COCO, difficult boxes dropped", "101 recalls", True, 300),
-    "voc": Rule("VOC since 2010: area under the curve", "all recalls", False, None),
-    "voc07": Rule("VOC 2007: mean of eleven recalls", "11 recalls", False, None),
+    "coco": Rule("COCO: crowds and difficult boxes ignored", "coco", False, 100),
+    "paper": Rule("the paper's: as COCO, difficult boxes dropped", "coco", True, 300),
+    "voc": Rule("VOC since 2010: area under the curve", "voc", False, None),
+    "voc07": Rule("VOC 2007: mean of eleven recalls", "voc07", False, None),
+    "yolov5": Rule("YOLOv5's test program: the best IoU wins", "yolov5", True, 300, False),
 }
+#: The rule of ``alphaiou train`` and ``alphaiou eval`` unless another is asked for.
+DEFAULT_RULE: RuleName = "paper"
 
 
 def find_rule(name: str) -> Rule:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from alphaiou._shapes import Float64
+from alphaiou.boxes import check_choice
 from alphaiou.metrics.coco import SIZES, CocoTables, Evaluator, coco_tables
 from alphaiou.metrics.columns import named_scores
-from alphaiou.metrics.inputs import ScoringData, as_scoring_data
+from alphaiou.metrics.inputs import COLUMNS_OF, ScoredFormat, ScoringData, as_scoring_data
 from alphaiou.metrics.iou_histogram import found_shares
 from alphaiou.metrics.rules import IOU_THRESHOLDS, RuleName, find_rule
 from alphaiou.metrics.voc import RECALLS, VocTables, voc_tables
+from alphaiou.metrics.yolov5 import yolov5_tables
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -29,7 +32,7 @@ class Scores:
     """The scores of some detections, in [0, 1].
 
     Undefined scores are NaN and are left out of means: classes and sizes without targets, and
-    sizes and average recall by VOC's rules.
+    sizes and average recall by the rules of VOC and YOLOv5.
 
     Attributes:
         rule: The evaluation rule.
@@ -124,10 +127,12 @@ class DetectionScores:
         classes: The name of each label, 0 to ``len(classes) - 1``.
         rule: ``coco``: COCO's rules, difficult boxes ignored. ``paper``: COCO's rules, difficult
             boxes dropped and 300 detections, as in the Alpha-IoU paper. ``voc``, ``voc07``: the
-            rules of PASCAL VOC since 2010 and in 2007.
+            rules of PASCAL VOC since 2010 and in 2007. ``yolov5``: those of YOLOv5's test program.
         max_detections: The maximum number of detections per class and image; by default that of the
-            rule: 100 for COCO, 300 for the paper, no limit for VOC.
+            rule: 100 for COCO, 300 for the paper and YOLOv5, no limit for VOC.
         iou_thresholds: The minimum IoUs of a match.
+        box_format: ``xyxy``; ``cxcywhr`` for oriented boxes, whose IoU is exact. DOTA's score is
+            ``ap[50]`` of the rule ``voc07``.
 
     Examples:
         >>> scores = DetectionScores(classes=("cat", "dog"))
@@ -148,8 +153,11 @@ class DetectionScores:
         rule: RuleName = "coco",
         max_detections: int | None = None,
         iou_thresholds: Sequence[float] = IOU_THRESHOLDS,
+        box_format: ScoredFormat = "xyxy",
     ) -> None:
         self.classes = _class_names(num_classes, classes)
+        check_choice("box_format", box_format, tuple(COLUMNS_OF))
+        self.box_format: ScoredFormat = box_format
         self.rule: RuleName = rule
         find_rule(rule)
         if max_detections is not None and max_detections < 1:
@@ -172,8 +180,8 @@ class DetectionScores:
         """Add a batch of images.
 
         Args:
-            predictions: ``boxes`` (n, 4) as absolute x1 y1 x2 y2, ``scores`` (n) and ``labels`` (n)
-                of each image, as tensors or arrays.
+            predictions: ``boxes`` (n, 4) as absolute x1 y1 x2 y2, or (n, 5) as ``box_format`` says,
+                ``scores`` (n) and ``labels`` (n) of each image, as tensors or arrays.
             targets: ``boxes`` and ``labels`` of each image, and optionally ``iscrowd``,
                 ``difficult``, ``area`` (width times height by default) and ``image_id``.
 
@@ -181,7 +189,9 @@ class DetectionScores:
             ValueError: If a value has the wrong shape, is not finite or is out of range, or if an
                 image is repeated. The message names the image and the value; nothing is added.
         """
-        part, own_ids = as_scoring_data(predictions, targets, len(self.classes), len(self))
+        part, own_ids = as_scoring_data(
+            predictions, targets, len(self.classes), len(self), self.box_format
+        )
         self._add(part, own_ids)
 
     def merge(self, other: DetectionScores) -> None:
@@ -190,7 +200,7 @@ class DetectionScores:
         Raises:
             ValueError: If the settings differ, or both contain the same image.
         """
-        for name in ("classes", "rule", "max_detections", "iou_thresholds"):
+        for name in ("classes", "rule", "max_detections", "iou_thresholds", "box_format"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise ValueError(f"cannot merge: {name} is {mine!r} here and {theirs!r} there")
@@ -220,6 +230,7 @@ class DetectionScores:
             "max_detections": np.array(self.max_detections or 0),
             "iou_thresholds": np.array(self.iou_thresholds),
             "own_ids": np.array(bool(self._own_ids)),
+            "box_format": np.array(self.box_format),
         }
         return settings | {f"data.{name}": array for name, array in vars(self.data()).items()}
 
@@ -231,6 +242,7 @@ class DetectionScores:
             rule=state["rule"].item(),
             max_detections=int(state["max_detections"]) or None,
             iou_thresholds=state["iou_thresholds"].tolist(),
+            box_format=state["box_format"].item(),
         )
         prefix = "data."
         arrays = {n.removeprefix(prefix): state[n] for n in state if n.startswith(prefix)}
@@ -305,7 +317,7 @@ def score(
     Args:
         data: The detections and the targets.
         classes: The name of each label.
-        rule: ``coco``, ``paper``, ``voc`` or ``voc07``; see ``alphaiou.metrics.RULES``.
+        rule: ``coco``, ``paper``, ``voc``, ``voc07`` or ``yolov5``; see ``alphaiou.metrics.RULES``.
         max_detections: The maximum number of detections per class and image; by default that of the
             rule.
         iou_thresholds: The minimum IoUs of a match.
@@ -315,7 +327,7 @@ def score(
     chosen = find_rule(rule)
     data = chosen.ground_truth(data).in_order()
     limit = max_detections or chosen.max_detections
-    if chosen.precision_at == "101 recalls":
+    if chosen.tables == "coco":
         if limit is None:
             raise ValueError(f"rule={rule!r} needs a limit of detections: set max_detections")
         coco = coco_tables(
@@ -326,13 +338,9 @@ def score(
             evaluator=evaluator,
         )
         return scores_of_coco(coco, data, rule, tuple(classes), iou_thresholds)
-    voc = voc_tables(
-        data,
-        len(classes),
-        iou_thresholds=iou_thresholds,
-        max_detections=limit,
-        eleven_points=chosen.precision_at == "11 recalls",
-    )
+    by_voc = partial(voc_tables, eleven_points=chosen.tables == "voc07")
+    compute = yolov5_tables if chosen.tables == "yolov5" else by_voc
+    voc = compute(data, len(classes), iou_thresholds=iou_thresholds, max_detections=limit)
     return scores_of_voc(voc, data, rule, tuple(classes), iou_thresholds)
 
 
@@ -372,7 +380,7 @@ def scores_of_voc(
     classes: tuple[str, ...],
     iou_thresholds: Sequence[float],
 ) -> Scores:
-    """Compute the scores by VOC's rules, which define no sizes and no average recall."""
+    """Compute the scores by the rules of VOC or YOLOv5, without sizes and average recall."""
     return Scores(
         rule=rule,
         classes=classes,

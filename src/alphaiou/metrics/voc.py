@@ -52,7 +52,7 @@ def voc_tables(
             of taking the area under its curve.
     """
     if max_detections is not None:
-        data = data.keep_detections(_within_limit(data, max_detections))
+        data = data.keep_detections(within_limit(data, max_detections))
     data = data.keep_detections(np.lexsort((-data.scores, data.labels)))
     matches, ignored = best_matches(data), data.crowd | data.difficult
     counts = np.bincount(data.target_labels[~ignored], minlength=num_classes)
@@ -116,7 +116,7 @@ class _Curve:
         return values
 
 
-def _within_limit(data: ScoringData, limit: int) -> Int64[np.ndarray, " kept"]:
+def within_limit(data: ScoringData, limit: int) -> Int64[np.ndarray, " kept"]:
     """Return the rows of the highest-scoring detections of each class and image."""
     order = np.lexsort((-data.scores, data.labels, data.images))
     images, labels = data.images[order], data.labels[order]
