@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import re
+import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -43,6 +45,27 @@ def device_name(device: torch.device) -> str:
         text = ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+@cache
+def source_commit() -> str | None:
+    """The git commit that this package runs from, with ``+`` if its files are changed.
+
+    None if the package is installed rather than run from a checkout.
+    """
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ("git", "-C", str(here), *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # else it is another project's
+        changed = git("status", "--porcelain", "--", str(here))
+        return git("rev-parse", "HEAD").strip() + ("+" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -80,6 +80,16 @@ def figure_svg(draw: Callable[[], Figure]) -> str:
     return text.getvalue()
 
 
+def palette(count: int) -> list[str]:
+    """Return one colour per class, for boxes in images: that of figures, or a rainbow for many."""
+    # Black, the last colour, is hard to see in photographs.
+    if count < len(CATEGORICAL):
+        return list(CATEGORICAL[:count])
+    rainbow = mpl.colormaps["turbo"]
+    # Steps of the golden ratio give neighbouring classes distant colours.
+    return [to_hex(rainbow((0.1 + 0.618034 * label) % 1.0)) for label in range(count)]
+
+
 def alpha_colours(alphas: Sequence[float]) -> dict[float, str]:
     """Return a colour per α: orange below 1, grey at 1, blue above, darker farther from 1."""
     below = sorted((a for a in alphas if a < 1), reverse=True)

@@ -1,8 +1,9 @@
-"""Atomic writes: a file is complete and on the disk, or it is as it was before."""
+"""Atomic writes, which leave a file complete or as it was before, and hashes of files."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -73,6 +74,27 @@ def replacing(path: Path, *, backup: Path | None = None) -> Iterator[BinaryIO]:
             f"{path} could not be written: {error.strerror or error}{kept}. Free some space or "
             "choose another folder (--out), and run the same command again"
         ) from error
+
+
+def file_digest(path: Path) -> str:
+    """Return a hash of the content of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        # Not hashlib.file_digest, which Python 3.10 does not have.
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def working_folder(folder: Path) -> Iterator[None]:
+    """``contextlib.chdir``, which Python 3.10 does not have."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def remove_parts(folder: Path) -> None:

@@ -54,7 +54,17 @@ def iou(first, second):
     return common / (first[2] * first[3] + second[2] * second[3] - common)
 
 
-def loss(outputs, targets, anchors, strides, *, alpha, box_gain=0.05, similarity=False):
+def loss(
+    outputs,
+    targets,
+    anchors,
+    strides,
+    *,
+    alpha,
+    box_gain=0.05,
+    similarity=False,
+    objectness_alpha=1.0,
+):
     """The parts of the loss with 1 - IoU^α for boxes; outputs are nested lists."""
     box = objectness = classes = 0.0
     num_classes = len(outputs[0][0][0][0][0]) - 5
@@ -69,7 +79,8 @@ def loss(outputs, targets, anchors, strides, *, alpha, box_gain=0.05, similarity
             overlap = iou(decoded(raw, layer_anchors[anchor], stride), target)
             layer_box += 1 - overlap**alpha
             place = (image, row, column, anchor)
-            aims[place] = max(aims.get(place, 0.0), overlap**alpha if similarity else overlap)
+            quality = (overlap**alpha if similarity else overlap) ** objectness_alpha
+            aims[place] = max(aims.get(place, 0.0), quality)
             layer_class += sum(
                 cross_entropy(raw[5 + name], float(name == label)) for name in range(num_classes)
             )

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from alphaiou import AlphaIoULoss
-from alphaiou.detectors import DETECTORS, PostProcess, build_detector
+from alphaiou.detectors import DETECTORS, build_detector
 from alphaiou.detectors.base import batch_images, batch_targets
-from alphaiou.detectors.yolov5.network import ANCHORS
+from alphaiou.detectors.yolov5.network import ANCHORS, yolov5
 
 
 def target(*boxes, label=0):
@@ -67,7 +67,8 @@ def test_overfits_one_box():
 @torch.no_grad()
 def test_detections_are_in_their_image_and_sorted():
     torch.manual_seed(0)
-    model = build_detector("yolov5n", 4, postprocess=PostProcess(1e-7)).eval()
+    model = build_detector("yolov5n", 4).eval()
+    model.set_least_score(1e-7)
     for found, (height, width) in zip(
         model([torch.rand(3, 40, 64), torch.rand(3, 64, 50)]), [(40, 64), (64, 50)], strict=True
     ):
@@ -99,7 +100,8 @@ def test_prediction_decodes_as_published():
 @torch.no_grad()
 def test_bytes_are_numbers_from_0_to_1():
     torch.manual_seed(0)
-    model = build_detector("yolov5n", 2, postprocess=PostProcess(1e-7)).eval()
+    model = build_detector("yolov5n", 2).eval()
+    model.set_least_score(1e-7)
     image = torch.randint(256, (1, 3, 64, 64), dtype=torch.uint8)
     as_bytes, as_floats = model(image)[0], model([image[0] / 255])[0]
     torch.testing.assert_close(as_bytes["boxes"], as_floats["boxes"])
@@ -124,7 +126,7 @@ def test_mixed_precision_trains():
 
 def test_anchors_are_saved_with_the_weights():
     anchors = torch.rand(3, 3, 2) * 50 + 1
-    model = build_detector("yolov5n", 3, anchors=anchors)
+    model = yolov5("yolov5n", 3, anchors=anchors)
     other = build_detector("yolov5n", 3)
     assert other.anchors.tolist() == [[list(map(float, a)) for a in layer] for layer in ANCHORS]
     other.load_state_dict(model.state_dict())
@@ -134,7 +136,7 @@ def test_anchors_are_saved_with_the_weights():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: build_detector("yolov6", 3), f"name must be one of {', '.join(DETECTORS)}"),
+        (lambda: build_detector("yolov6", 3), f"detector must be one of {', '.join(DETECTORS)}"),
         (lambda: build_detector("yolov5n", 0), "num_classes must be at least 1, got 0"),
         (lambda: build_detector("yolov5n", 3)(torch.rand(1, 3, 32, 32)), "targets must be given"),
         (lambda: batch_targets([target((0, 0, 1, 1))], slots=0), "slots=0 is less than the 1"),

@@ -8,9 +8,12 @@ import torch
 from safetensors.torch import save_file
 
 from alphaiou import AlphaIoULoss
+from alphaiou._config import to_plain
 from alphaiou.detectors import build_detector
+from alphaiou.detectors.faster_rcnn.config import FasterRCNNConfig
 from alphaiou.inference.weights import CheckpointError, load_weights, read_tensors, save_weights
 from alphaiou.losses.module import AlphaSchedule
+from alphaiou.training.recipe import Recipe, recipe_from
 
 #: A recipe as the first edition wrote it.
 RECIPE = """
@@ -49,6 +52,18 @@ def recorded_recipe(**changes):
     return json.loads(RECIPE) | changes
 
 
+def test_todays_files_hold_the_configuration_of_the_detector(tmp_path):
+    recipe = Recipe(detector=FasterRCNNConfig(norm="group", nms_threshold=0.25), image_size=64)
+    detector = recipe.detector.build(3, image_size=64)
+    save_weights(detector, to_plain(recipe), CLASSES, tmp_path / "best.safetensors")
+    trained = load_weights(tmp_path)
+    assert_same_detector(trained.detector, detector)
+    assert trained.detector.postprocess == detector.postprocess
+    assert trained.detector.postprocess.nms_threshold == 0.25
+    assert (trained.image_size, trained.precision) == (64, "bf16")
+    assert recipe_from(trained.recipe) == recipe
+
+
 def assert_same_detector(one, other):
     expected = other.state_dict()
     assert one.state_dict().keys() == expected.keys()
@@ -69,7 +84,8 @@ def test_a_file_of_the_first_edition(tmp_path, name):
     assert (trained.image_size, trained.precision) == (64, recipe["precision"])
     assert trained.recipe == recipe
     if name != "detr_r50":
-        detector.postprocess = replace(detector.postprocess, nms_threshold=recipe["nms_threshold"])
+        nms = recipe["nms_threshold"]
+        detector.postprocess = replace(detector.postprocess, nms_threshold=nms)
         assert trained.detector.postprocess == detector.postprocess
     images = torch.rand(1, 3, 64, 64)
     with torch.no_grad():

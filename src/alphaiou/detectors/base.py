@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from alphaiou._config import Config, ConfigError
 from alphaiou._shapes import Float, Int, Shaped
 from alphaiou.batch import FILL, Targets
+from alphaiou.boxes import check_choice
 from alphaiou.detectors.ops.nms import keep_best
+from alphaiou.losses.functional import check_alphas
+from alphaiou.losses.kinds import kinds_of
+from alphaiou.losses.module import AlphaSchedule
+from alphaiou.losses.pair_loss import BoxLoss
+from alphaiou.losses.spec import LossSpec, check_modifiers
+from alphaiou.numerics import check_number
 
+Kind = TypeVar("Kind", bound="Detector")
 #: The precision of a network; auto is bf16 on a GPU, else fp32.
 Precision = Literal["auto", "bf16", "fp16", "fp32"]
+#: The norms of a ResNet: frozen batch norms, trained batch norms, or group norms.
+Norm = Literal["frozen", "batch", "group"]
 #: The autocast dtype of each precision; none for fp32.
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 #: Mean and standard deviation of the colours of ImageNet.
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: The number of candidates per image in the first NMS pass, which is nearly always sufficient.
 FIRST_CANDIDATES = 512
+#: The place of a row among those of its class, and the class; None for rows of no class.
+ClassRow = tuple[int, int | None]
 Target = dict[str, Tensor]
 Detections = dict[str, Tensor]
 Images = Sequence[Shaped[Tensor, "3 _height _width"]] | Shaped[Tensor, "batch 3 height width"]
 #: One box for all classes, or one per class.
 Boxes = Float[Tensor, "batch n 4"] | Float[Tensor, "batch n classes 4"]
+
+
+class PaddedDetections(NamedTuple):
+    """The detections of a batch, best first; empty slots are at the end.
+
+    Attributes:
+        boxes: ``xyxy`` in pixels; 0 in empty slots.
+        scores: The score of each box; 0 in empty slots.
+        labels: The class of each box; -1 in empty slots.
+    """
+
+    boxes: Float[Tensor, "batch slots 4"]
+    scores: Float[Tensor, "batch slots"]
+    labels: Int[Tensor, "batch slots"]
 
 
 class Detector(nn.Module):
@@ -51,8 +80,28 @@ class Detector(nn.Module):
     sums_over_images: ClassVar[bool] = False
     #: The batch size in evaluation.
     images_at_once: ClassVar[int] = 64
+    #: How the names of the parameters of the backbone begin.
+    backbone_prefixes: ClassVar[tuple[str, ...]] = ()
     #: Score threshold and NMS, for detectors that use them.
     postprocess: PostProcess
+    #: The names of the batch norms that keep their statistics in training.
+    frozen_norms: tuple[str, ...] = ()
+
+    def predictions(self, images: Images) -> tuple[Boxes, Float[Tensor, "batch n classes"]]:
+        """Return all boxes, ``xyxy`` in pixels, and their scores for each class, before NMS."""
+        raise NotImplementedError
+
+    def detect_padded(
+        self, images: Shaped[Tensor, "batch 3 height width"], *, candidates: int
+    ) -> PaddedDetections:
+        """Return the detections of a batch with static shapes and no host synchronisation.
+
+        Args:
+            images: uint8, or floats in [0, 1].
+            candidates: The maximum number of boxes per image that enter NMS, the best ones.
+        """
+        size = (images.shape[-2], images.shape[-1])
+        return self.postprocess.padded(self.predictions(images), size, candidates)
 
     def lr_scale(self, name: str) -> float:
         """Return the learning-rate factor of a parameter."""
@@ -64,6 +113,192 @@ class Detector(nn.Module):
     def set_least_score(self, score: float) -> None:
         """Set the minimum score of a detection."""
         self.postprocess = replace(self.postprocess, score_threshold=score)
+
+    def translated(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a state dict of another implementation with the names of this one.
+
+        Raises:
+            ValueError: If it is of another architecture; the message says which tensor.
+        """
+        return dict(tensors)
+
+    def class_rows(self, name: str, rows: int) -> list[ClassRow] | None:
+        """Return what each row of a tensor is for, or None if its rows are not those of classes.
+
+        Args:
+            name: The name of the tensor.
+            rows: The number of its rows, which depends on the number of classes.
+        """
+        return None
+
+    def freeze(self, prefixes: Sequence[str]) -> None:
+        """Freeze parameters, and the statistics of batch norms that are frozen as a whole.
+
+        Args:
+            prefixes: How the names of the parameters begin, or ``backbone``.
+
+        Raises:
+            ConfigError: If a prefix fits no parameter, or nothing is left to train.
+        """
+        parameters = dict(self.named_parameters())
+        for prefix in prefixes:
+            begins = self.backbone_prefixes if prefix == "backbone" else (prefix,)
+            matching = [name for name in parameters if name.startswith(begins)]
+            if not matching:
+                parts = dict.fromkeys(".".join(name.split(".")[:2]) for name in parameters)
+                raise ConfigError(
+                    f"freeze: no parameter begins with {prefix!r}; use backbone, or the first part "
+                    f"of a name: {', '.join(parts)}"
+                )
+            for name in matching:
+                parameters[name].requires_grad = False
+        if prefixes and not any(parameter.requires_grad for parameter in parameters.values()):
+            raise ConfigError(f"freeze: {' '.join(prefixes)} leaves nothing to train")
+        self.frozen_norms = tuple(
+            name
+            for name, module in self.named_modules()
+            if isinstance(module, _BatchNorm)
+            and module.affine
+            and not any(parameter.requires_grad for parameter in module.parameters())
+        )
+        self.train(self.training)
+
+    def train(self: Kind, mode: bool = True) -> Kind:
+        """Set training or evaluation mode; frozen batch norms stay in evaluation mode."""
+        super().train(mode)
+        for name in self.frozen_norms:
+            self.get_submodule(name).eval()
+        return self
+
+
+# --- configuration --------------------------------------------------------------------------------
+
+
+class DetectorConfig(Config, frozen=True, kw_only=True, tag_field="name"):
+    """Base class of the settings of a detector; its tag is the name of the detector.
+
+    Attributes:
+        box_gain: The weight of the box loss.
+    """
+
+    box_gain: float
+
+    #: Box losses that only this detector supports, by name: functions of its own box coding.
+    delta_losses: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_number("box_gain", self.box_gain)
+
+    @property
+    def name(self) -> str:
+        """The name of the detector."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def pretrained_backbone(self) -> bool:
+        """Whether the settings name weights of the backbone."""
+        return False
+
+    def check_untrained(self) -> None:
+        """Reject settings that need weights if neither the backbone nor the detector has any."""
+
+    def build(
+        self,
+        num_classes: int,
+        box_loss: BoxLoss | str | None = None,
+        *,
+        image_size: int | None = None,
+        pretrained: bool = True,
+    ) -> Detector:
+        """Build the detector with random weights.
+
+        Args:
+            num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
+            box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one
+                value per pair, or one of ``delta_losses``; by default that of the detector.
+            image_size: The longer side of the images in pixels, for detectors that depend on it.
+            pretrained: Whether to load the pretrained weights that the settings name. Pass False if
+                all weights are loaded from a file afterwards.
+        """
+        raise NotImplementedError
+
+    def box_loss(
+        self, spec: LossSpec, schedule: AlphaSchedule | None = None
+    ) -> BoxLoss | str | None:
+        """Return a box loss as ``build`` takes it."""
+        return spec.kind if spec.kind in self.delta_losses else spec.module(schedule)
+
+    def check_loss(self, field: str, spec: LossSpec) -> None:
+        """Reject a loss that this detector does not support; the message names the field."""
+        if spec.kind not in self.delta_losses:
+            check_choice(f"{field}.kind", spec.kind, (*kinds_of(), *self.delta_losses))
+            check_modifiers(f"{field}.modifiers", spec.modifiers)
+            try:
+                check_alphas(spec.alpha, spec.penalty_alpha)
+            except ValueError as error:
+                raise ValueError(f"{field}.{error}") from None
+        elif (spec.alpha, spec.penalty_alpha) != (1.0, None):
+            raise ValueError(f"{field}.kind={spec.kind!r} has no power; {field}.alpha must be 1")
+        elif spec.modifiers:
+            raise ValueError(
+                f"{field}.kind={spec.kind!r} does not support modifiers; {field}.modifiers must be "
+                f"empty, got {' '.join(spec.modifiers)}"
+            )
+
+
+class ResNetConfig(DetectorConfig, frozen=True, kw_only=True):
+    """Base class of the settings of detectors with a ResNet-50.
+
+    Attributes:
+        backbone_weights: The weights of the ResNet: none, imagenet, or a file.
+        norm: The norms of the ResNet: frozen batch norms, trained batch norms, or group norms; auto
+            is frozen with pretrained weights, else group.
+    """
+
+    backbone_weights: str = "none"
+    norm: Literal["auto", "frozen", "batch", "group"] = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("norm", self.norm, ("auto", "frozen", "batch", "group"))
+        if self.backbone_weights == "imagenet" and self.norm == "group":
+            raise ValueError(
+                "norm='group' does not support backbone_weights='imagenet', which have batch "
+                "norms; use auto, frozen or batch"
+            )
+
+    @property
+    def pretrained_backbone(self) -> bool:
+        """Whether the settings name weights of the backbone."""
+        return self.backbone_weights != "none"
+
+    def check_untrained(self) -> None:
+        """Reject frozen norms if neither the backbone nor the detector has weights."""
+        if self.norm == "frozen" and not self.pretrained_backbone:
+            raise ValueError(
+                "norm='frozen' needs backbone_weights, or weights to start from: random norms must "
+                "be trained; use auto, batch or group"
+            )
+
+    @property
+    def chosen_norm(self) -> Norm:
+        """The norms, with ``auto`` resolved."""
+        if self.norm == "auto":
+            return "group" if self.backbone_weights == "none" else "frozen"
+        return self.norm
+
+    @property
+    def weights_source(self) -> Literal["imagenet"] | Path | None:
+        """Where the weights of the ResNet come from."""
+        if self.backbone_weights in ("none", "imagenet"):
+            return "imagenet" if self.backbone_weights == "imagenet" else None
+        return Path(self.backbone_weights)
+
+
+def check_nms_threshold(value: float) -> None:
+    """Reject an IoU threshold outside (0, 1]."""
+    if not 0.0 < value <= 1.0:
+        raise ValueError(f"nms_threshold must be above 0 and up to 1, got {value}")
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -189,12 +424,9 @@ class PostProcess:
         Boxes that NMS keeps among the best candidates are also kept among all of them, so an image
         is finished once it has the maximum number of detections.
         """
-        classes, every = all_scores.shape[2], all_scores[0].numel()
+        every = all_scores[0].numel()
         most = min(most, every)
-        scores, place = _best(all_scores.flatten(1), most)
-        labels = place % classes
-        row = place if all_boxes.ndim == 4 else place // classes
-        boxes = all_boxes.flatten(1, -2).gather(1, row[..., None].expand(-1, -1, 4))
+        boxes, scores, labels = _candidates(all_boxes, all_scores, most)
         above = scores > self.score_threshold
         kept = keep_best(boxes, labels, above, self.nms_threshold)
         kept &= kept.cumsum(1) <= self.max_detections
@@ -210,6 +442,49 @@ class PostProcess:
             return detections, []
         short = above[:, -1].tolist()
         return detections, [i for i, n in enumerate(counts) if short[i] and n < self.max_detections]
+
+    def padded(
+        self,
+        predictions: tuple[Boxes, Float[Tensor, "batch n classes"]],
+        size: tuple[int, int],
+        candidates: int,
+    ) -> PaddedDetections:
+        """Return the detections of a batch with static shapes, whatever the number of predictions.
+
+        They are those of a call with ``max_candidates=candidates``.
+        """
+        all_boxes, all_scores = predictions
+        # There are enough rows for the candidates, and no shape depends on which are fewer.
+        spare = -(-candidates // all_scores.shape[2])
+        all_scores = nn.functional.pad(all_scores, (0, 0, 0, spare), value=-1.0)
+        all_boxes = nn.functional.pad(all_boxes, (0, 0) * (all_boxes.ndim - 2) + (0, spare))
+        boxes, scores, labels = _candidates(all_boxes, all_scores, candidates)
+        above = scores > self.score_threshold
+        kept = keep_best(boxes, labels, above, self.nms_threshold)
+        slots = min(self.max_detections, candidates)
+        rank = torch.arange(candidates, device=kept.device).expand(kept.shape)
+        row = rank.where(kept, candidates).sort(dim=1).values[:, :slots]
+        found = row < candidates
+        row = row.clamp(max=candidates - 1)
+        boxes = boxes.gather(1, row[..., None].expand(-1, -1, 4)).clamp(min=0)
+        height, width = size
+        limits = [boxes.new_full((1,), side) for side in (width, height)] * 2
+        return PaddedDetections(
+            boxes.minimum(torch.cat(limits)).where(found[..., None], 0.0),
+            scores.gather(1, row).where(found, 0.0),
+            labels.gather(1, row).where(found, -1),
+        )
+
+
+def _candidates(
+    all_boxes: Boxes, all_scores: Float[Tensor, "batch n classes"], most: int
+) -> tuple[Float[Tensor, "batch most 4"], Float[Tensor, "batch most"], Int[Tensor, "batch most"]]:
+    """Return the boxes, scores and classes of the best candidates, best first."""
+    classes = all_scores.shape[2]
+    scores, place = _best(all_scores.flatten(1), most)
+    row = place if all_boxes.ndim == 4 else place // classes
+    boxes = all_boxes.flatten(1, -2).gather(1, row[..., None].expand(-1, -1, 4))
+    return boxes, scores, place % classes
 
 
 def _best(

@@ -1,92 +1,89 @@
-"""Detectors by name."""
+"""The detectors by name.
+
+A new detector is a folder with its configuration, one line here, and a named recipe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, get_args
 
-from torch import Tensor
-
-from alphaiou._shapes import Float
+from alphaiou._config import Texts
 from alphaiou.boxes import check_choice
-from alphaiou.detectors.base import Detector, PostProcess
-from alphaiou.detectors.faster_rcnn.loss import DeltaLoss
-from alphaiou.detectors.yolov5.loss import Objectness
-from alphaiou.detectors.yolov5.network import SIZES, yolov5
-from alphaiou.losses import AlphaIoULoss
-from alphaiou.losses.module import AlphaSchedule
+from alphaiou.detectors.base import Detector, DetectorConfig
+from alphaiou.detectors.detr.config import DETRConfig
+from alphaiou.detectors.faster_rcnn.config import FasterRCNNConfig
+from alphaiou.detectors.yolov5.config import (
+    YOLOv5lConfig,
+    YOLOv5mConfig,
+    YOLOv5nConfig,
+    YOLOv5sConfig,
+    YOLOv5xConfig,
+)
 from alphaiou.losses.pair_loss import BoxLoss
 from alphaiou.losses.spec import LossSpec
 
-FASTER_RCNN, DETR = "fasterrcnn_r50_fpn", "detr_r50"
-DETECTORS = (*SIZES, FASTER_RCNN, DETR)
-#: Losses of the box deltas of Faster R-CNN, as opposed to losses of the decoded boxes.
-DELTA_LOSSES: tuple[DeltaLoss, ...] = get_args(DeltaLoss)
-AnyPart = TypeVar("AnyPart", LossSpec, AlphaSchedule)
-
-_BACKBONE = {"backbone_weights": "backbone_weights", "norm": "norm"}
-#: The settings of each detector, and the parameter names of its own function.
-_YOLOV5_SETTINGS = {
-    name: name
-    for name in (
-        "box_gain",
-        "objectness_gain",
-        "class_gain",
-        "objectness",
-        "anchors",
-        "postprocess",
-    )
+AnyDetectorConfig = (
+    YOLOv5nConfig
+    | YOLOv5sConfig
+    | YOLOv5mConfig
+    | YOLOv5lConfig
+    | YOLOv5xConfig
+    | FasterRCNNConfig
+    | DETRConfig
+)
+#: The configuration class of each detector.
+DETECTORS: dict[str, type[DetectorConfig]] = {
+    kind.__struct_config__.tag: kind for kind in get_args(AnyDetectorConfig)
 }
-_SETTINGS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(SIZES, _YOLOV5_SETTINGS),
-    FASTER_RCNN: {
-        "box_gain": "box_weight",
-        "rpn_loss": "rpn_box_loss",
-        "image_size": "image_size",
-        "postprocess": "postprocess",
-        **_BACKBONE,
-    },
-    DETR: {
-        "box_gain": "box_weight",
-        "match_loss": "match_loss",
-        **_BACKBONE,
-        "backbone_lr_scale": "backbone_lr_scale",
-        "dropout": "dropout",
-    },
-}
+FASTER_RCNN, DETR = FasterRCNNConfig().name, DETRConfig().name
+#: The fields of any detector's configuration.
+SETTINGS = frozenset(item.name for kind in DETECTORS.values() for item in fields(kind))
+#: The box losses that only some detectors support, by name.
+DELTA_LOSSES = tuple(
+    dict.fromkeys(name for kind in DETECTORS.values() for name in kind.delta_losses)
+)
 
 
-def settings_of(name: str) -> tuple[str, ...]:
-    """Return the settings that ``build_detector`` accepts for a detector, besides its box loss.
+def detector_config(name: str, **settings: Any) -> AnyDetectorConfig:  # noqa: ANN401
+    """Return the configuration of a detector; settings that are not given have its defaults.
+
+    Raises:
+        ValueError: If there is no such detector, or it does not support a setting.
 
     Examples:
-        >>> settings_of("detr_r50")
-        ('box_gain', 'match_loss', 'backbone_weights', 'norm', 'backbone_lr_scale', 'dropout')
+        >>> detector_config("detr_r50", dropout=0.0).box_gain
+        2.0
     """
-    check_choice("name", name, DETECTORS)
-    return tuple(_SETTINGS[name])
+    check_settings(name, settings)
+    return DETECTORS[name](**settings)  # type: ignore[return-value]
+
+
+def check_settings(name: str, settings: Iterable[str]) -> None:
+    """Reject settings that a detector does not support."""
+    check_choice("detector", name, tuple(DETECTORS))
+    known = _settings_of(name)
+    for key in settings:
+        if key not in known:
+            others = [other for other in DETECTORS if key in _settings_of(other)]
+            owner = f"it is a setting of {', '.join(others)}; " if others else ""
+            raise ValueError(
+                f"{key} is not supported by {name}; {owner}its settings are {', '.join(known)}"
+            )
+
+
+def _settings_of(name: str) -> list[str]:
+    return [item.name for item in fields(DETECTORS[name])]
 
 
 def build_detector(
-    name: str,
+    detector: str | DetectorConfig,
     num_classes: int,
     *,
-    box_loss: BoxLoss | DeltaLoss | None = None,
-    box_gain: float | None = None,
-    objectness_gain: float | None = None,
-    class_gain: float | None = None,
-    objectness: Objectness | None = None,
-    anchors: Float[Tensor, "3 3 2"] | None = None,
-    rpn_loss: BoxLoss | DeltaLoss | None = None,
-    match_loss: BoxLoss | None = None,
-    backbone_weights: Literal["imagenet"] | Path | None = None,
-    norm: Literal["frozen", "batch", "group"] | None = None,
-    backbone_lr_scale: float | None = None,
-    dropout: float | None = None,
+    box_loss: BoxLoss | str | None = None,
     image_size: int | None = None,
-    postprocess: PostProcess | None = None,
+    **settings: Any,  # noqa: ANN401 - the fields of the configuration
 ) -> Detector:
     """Build a detector with random weights; settings that are not given have its defaults.
 
@@ -94,133 +91,96 @@ def build_detector(
     settings.
 
     Args:
-        name: One of ``DETECTORS``.
+        detector: One of ``DETECTORS``, or a configuration.
         num_classes: The number of classes; labels are 0 to ``num_classes - 1``.
         box_loss: An ``AlphaIoULoss``, or a function from predicted and target boxes to one value
             per pair, in ``cxcywh`` for YOLOv5 and in ``xyxy`` for the others; for Faster R-CNN also
             ``l1`` or ``smooth_l1`` of its deltas. The default is α-IoU with α = 3; α-GIoU for DETR.
-        box_gain: The weight of the box loss.
-        objectness_gain: The weight of the objectness loss (YOLOv5).
-        class_gain: The weight of the class loss (YOLOv5).
-        objectness: The objectness target of positives, ``iou`` or ``similarity`` (YOLOv5).
-        anchors: Width and height of the three anchors of each of three layers, in pixels (YOLOv5).
-        rpn_loss: The box loss of the region proposal network (Faster R-CNN).
-        match_loss: The box loss in the matching cost (DETR).
-        backbone_weights: ``imagenet`` for those of torchvision, or a file with a state dict (Faster
-            R-CNN, DETR).
-        norm: The norms of the backbone (Faster R-CNN, DETR).
-        backbone_lr_scale: The learning-rate factor of the backbone (DETR).
-        dropout: The dropout rate of the transformer (DETR).
-        image_size: The image size, with which anchor sizes scale (Faster R-CNN).
-        postprocess: Score threshold, NMS, and the number of detections (not DETR).
+        image_size: The longer side of the images, with which the anchors of Faster R-CNN scale.
+        settings: Fields of the configuration, such as ``box_gain``.
 
     Raises:
         ValueError: If the detector does not support a setting.
         WeightsError: If the weights of the backbone do not exist or do not fit.
 
     Examples:
+        >>> import torch
+        >>> from alphaiou import AlphaIoULoss
         >>> detector = build_detector("yolov5n", 20, box_loss=AlphaIoULoss("diou", alpha=3.0))
         >>> detections = detector.eval()(torch.zeros(1, 3, 64, 64))
         >>> sorted(detections[0])
         ['boxes', 'labels', 'scores']
     """
-    chosen = {
-        "box_gain": box_gain,
-        "objectness_gain": objectness_gain,
-        "class_gain": class_gain,
-        "objectness": objectness,
-        "anchors": anchors,
-        "rpn_loss": rpn_loss,
-        "match_loss": match_loss,
-        "backbone_weights": backbone_weights,
-        "norm": norm,
-        "backbone_lr_scale": backbone_lr_scale,
-        "dropout": dropout,
-        "image_size": image_size,
-        "postprocess": postprocess,
-    }
-    settings = _own_settings(
-        name, {key: value for key, value in chosen.items() if value is not None}
-    )
-    if name == FASTER_RCNN:
-        from alphaiou.detectors.faster_rcnn.network import faster_rcnn
-
-        return faster_rcnn(num_classes, box_loss or AlphaIoULoss(), **settings)
-    if isinstance(box_loss, str):
-        raise ValueError(f"box_loss={box_loss!r} is supported by {FASTER_RCNN} only, not by {name}")
-    if name == DETR:
-        from alphaiou.detectors.detr.network import detr
-
-        return detr(num_classes, box_loss, **settings)
-    return yolov5(name, num_classes, box_loss, **settings)
+    if isinstance(detector, DetectorConfig):
+        if settings:
+            raise ValueError(f"{', '.join(settings)}: set the fields of the configuration instead")
+    else:
+        detector = detector_config(detector, **settings)
+    return detector.build(num_classes, box_loss, image_size=image_size)
 
 
-def _own_settings(name: str, chosen: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a detector by the parameter names of its own function."""
-    possible = settings_of(name)
-    for key in chosen:
-        if key not in possible:
-            raise ValueError(
-                f"{name} does not support {key}; its settings are {', '.join(possible)}"
-            )
-    return {_SETTINGS[name][key]: value for key, value in chosen.items()}
-
-
-def detector_from(
-    settings: Mapping[str, Any], num_classes: int, *, for_training: bool = True
-) -> Detector:
-    """Build the detector of a recipe given as plain values, as in records and weights files.
-
-    Args:
-        settings: The fields of the recipe; fields that do not concern the detector are ignored, and
-            missing fields have their defaults.
-        num_classes: The number of classes.
-        for_training: Whether to load the backbone weights that the recipe names. Pass False if all
-            weights are loaded from a file afterwards.
+def parse_loss(text: str) -> LossSpec:
+    """Read a box loss, also one that only some detectors support.
 
     Examples:
-        >>> recipe = {"detector": "yolov5n", "loss": {"kind": "giou", "alpha": 3.0}}
-        >>> detector_from(recipe, 20).loss_names
-        ('box', 'objectness', 'class')
+        >>> parse_loss("l1").kind, str(parse_loss("ciou:3"))
+        ('l1', 'ciou:3')
     """
-    name = settings["detector"]
-    pretrained = settings.get("backbone_weights", "none")
-    norm = settings.get("norm", "auto")
-    chosen = {
-        **settings,
-        **{key: _box_loss(settings.get(key)) for key in ("rpn_loss", "match_loss")},
-        "backbone_weights": _backbone_weights(pretrained) if for_training else None,
-        "norm": ("group" if pretrained == "none" else "frozen") if norm == "auto" else norm,
-    }
-    known = {key: chosen.get(key) for key in settings_of(name) if key not in _NOT_IN_RECIPES}
-    loss = _box_loss(settings["loss"], settings.get("alpha_schedule"))
-    detector = build_detector(name, num_classes, box_loss=loss, **known)
-    if "nms_threshold" in settings and "postprocess" in settings_of(name):
-        nms = settings["nms_threshold"]
-        detector.postprocess = replace(detector.postprocess, nms_threshold=nms)
-    return detector
+    return LossSpec(text) if text in DELTA_LOSSES else LossSpec.parse(text)
 
 
-#: Settings that are not fields of a recipe: they follow from the data or from other fields.
-_NOT_IN_RECIPES = ("anchors", "postprocess")
+#: Values that YAML files may write as text.
+TEXTS: Texts = {LossSpec: parse_loss}
 
 
-def _box_loss(
-    values: Mapping[str, Any] | None, schedule: Mapping[str, Any] | None = None
-) -> AlphaIoULoss | DeltaLoss | None:
-    if values is None:
-        return None
-    spec = _from_plain(LossSpec, values)
-    if spec.kind in DELTA_LOSSES:
-        return spec.kind
-    return spec.module(None if schedule is None else _from_plain(AlphaSchedule, schedule))
+def nested_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe in plain values with the settings of its detector below ``detector``.
+
+    They may also be given beside the name of the detector, as options of the command line are and
+    as they were fields of the recipe in the first edition.
+
+    Raises:
+        ValueError: If there is no such detector, or it does not support a setting.
+
+    Examples:
+        >>> nested_settings({"detector": "yolov5n", "class_gain": 2.0, "seed": 1})
+        {'detector': {'name': 'yolov5n', 'class_gain': 2.0}, 'seed': 1}
+    """
+    name = values.get("detector")
+    if not isinstance(name, str):
+        return dict(values)
+    own = {key: value for key, value in values.items() if key in SETTINGS}
+    check_settings(name, own)
+    rest = {key: value for key, value in values.items() if key not in SETTINGS}
+    return {**rest, "detector": {"name": name, **own}}
 
 
-def _from_plain(kind: type[AnyPart], values: Mapping[str, Any]) -> AnyPart:
-    return kind(**{item.name: values[item.name] for item in fields(kind) if item.name in values})
+#: The settings of detectors that recipes of the first edition may lack, with what they did then.
+_EARLIER = {
+    "box_gain": 0.05,
+    "objectness_gain": 1.0,
+    "class_gain": 0.5,
+    "objectness": "iou",
+    "objectness_alpha": 1.0,
+    "rpn_loss": None,
+    "match_loss": None,
+    "backbone_weights": "none",
+    "norm": "auto",
+    "backbone_lr_scale": None,
+    "dropout": 0.1,
+    "nms_threshold": 0.6,
+}
 
 
-def _backbone_weights(name: str) -> Literal["imagenet"] | Path | None:
-    if name == "none":
-        return None
-    return "imagenet" if name == "imagenet" else Path(name)
+def earlier_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe of the first edition with the settings of its detector alone, all of them.
+
+    It held the settings of all detectors, with the same defaults for all. Recipes of today's layout
+    are returned unchanged.
+    """
+    name = values.get("detector")
+    if not isinstance(name, str):
+        return dict(values)
+    check_choice("detector", name, tuple(DETECTORS))
+    rest = {key: value for key, value in values.items() if key not in SETTINGS}
+    return rest | {key: values.get(key, _EARLIER[key]) for key in _settings_of(name)}

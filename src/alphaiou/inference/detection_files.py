@@ -1,4 +1,4 @@
-"""Detection files in COCO format: reading, matching to a data set, scoring, reporting."""
+"""Detection files in COCO format: reading, matching to a data set; scoring and reporting."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -29,7 +29,7 @@ from alphaiou.metrics import (
     relative_improvement,
     score,
 )
-from alphaiou.metrics.rules import RuleName
+from alphaiou.metrics.rules import DEFAULT_RULE, RuleName
 
 Key = int | float | str
 FORM = '[{"image_id": 1, "category_id": 1, "bbox": [x, y, width, height], "score": 0.9}, ...]'
@@ -223,11 +223,12 @@ def _refuse(path: Path, field: str, wrong: np.ndarray, values: np.ndarray, rule:
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
-    """The scores of one detection file.
+    """The scores of one file of detections, or of weights.
 
     Attributes:
         name: The name in tables: the file name, with the folder if several files have that name.
         file: The path of the file.
+        data: The detections and the objects.
         scores: The scores.
         ious: The IoU of each detection with the best object of its class.
         objects: The same, with each object counted once.
@@ -235,6 +236,7 @@ class ScoredFile:
 
     name: str
     file: Path
+    data: ScoringData
     scores: Scores
     ious: Float64[np.ndarray, " detections"]
     objects: Float64[np.ndarray, " objects"]
@@ -244,31 +246,51 @@ def score_files(
     files: Sequence[Path],
     index: DetectionIndex,
     *,
-    rule: RuleName = "coco",
+    rule: RuleName = DEFAULT_RULE,
     max_detections: int | None = None,
     min_score: float | None = None,
+    load: Callable[[Path, DetectionIndex], ScoringData] = load_detections,
 ) -> list[ScoredFile]:
     """Score several detection files with the same rule.
 
     Args:
-        files: JSON files in COCO format.
+        files: JSON files in COCO format, or what ``load`` reads.
         index: The data set of the detections.
         rule: The evaluation rule.
         max_detections: The maximum number of detections per class and image; None uses the rule's.
         min_score: The minimum score of a detection in the IoU distribution.
+        load: Reads a file.
 
     Raises:
         DataError: If a file cannot be used; the message names the entry and the remedy.
     """
-    evaluations = []
-    for name, file in zip(_names(files), files, strict=True):
-        data = load_detections(file, index)
-        scores = score(data, index.classes, rule=rule, max_detections=max_detections)
-        truth = RULES[rule].ground_truth(data)
-        ious = detection_ious(truth, min_score=min_score)
-        objects = detection_ious(truth, min_score=min_score, once=True)
-        evaluations.append(ScoredFile(name, file, scores, ious, objects))
-    return evaluations
+    options: dict[str, Any] = {
+        "rule": rule,
+        "max_detections": max_detections,
+        "min_score": min_score,
+    }
+    return [
+        scored_file(name, file, load(file, index), index.classes, **options)
+        for name, file in zip(_names(files), files, strict=True)
+    ]
+
+
+def scored_file(
+    name: str,
+    file: Path,
+    data: ScoringData,
+    classes: Sequence[str],
+    *,
+    rule: RuleName,
+    max_detections: int | None = None,
+    min_score: float | None = None,
+) -> ScoredFile:
+    """Score the detections of a file, or of the weights in it; arguments as ``score_files``."""
+    scores = score(data, classes, rule=rule, max_detections=max_detections)
+    truth = RULES[rule].ground_truth(data)
+    ious = detection_ious(truth, min_score=min_score)
+    objects = detection_ious(truth, min_score=min_score, once=True)
+    return ScoredFile(name, file, data, scores, ious, objects)
 
 
 def summary(evaluations: Sequence[ScoredFile], index: DetectionIndex) -> dict[str, Any]:
@@ -302,6 +324,12 @@ def summary(evaluations: Sequence[ScoredFile], index: DetectionIndex) -> dict[st
     }
 
 
+def summary_text(evaluations: Sequence[ScoredFile], index: DetectionIndex) -> str:
+    """Return the content of ``scores.json``."""
+    text = json.dumps(summary(evaluations, index), indent=1, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n"
+
+
 def write_results(
     evaluations: Sequence[ScoredFile], index: DetectionIndex, out: Path
 ) -> list[Path]:
@@ -310,8 +338,7 @@ def write_results(
     from alphaiou.inference.figures import iou_figure, precision_recall_figure
 
     path = out / "scores.json"
-    text = json.dumps(summary(evaluations, index), indent=1, ensure_ascii=False, allow_nan=False)
-    write_file(path, f"{text}\n")
+    write_file(path, summary_text(evaluations, index))
     scores = {evaluation.name: evaluation.scores for evaluation in evaluations}
     ious = {evaluation.name: evaluation.ious for evaluation in evaluations}
     return [

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from alphaiou._shapes import Float, Int
+from alphaiou._shapes import Float, Int, Int64
+from alphaiou.data.dataset import DetectionDataset
 from alphaiou.data.index import DetectionIndex
-from alphaiou.data.pipeline.cache import ImageCache, letterbox_batch, margins, to_original
+from alphaiou.data.pipeline.cache import (
+    ImageCache,
+    TooLargeError,
+    build_cache,
+    letterbox_batch,
+    margins,
+    to_original,
+)
 from alphaiou.data.pipeline.stream import StreamedImages
+from alphaiou.data.problems import DataError
 from alphaiou.detectors import Detector, fold_batch_norm
 from alphaiou.detectors.base import AUTOCAST, Precision
+from alphaiou.inference.weights import TrainedDetector
 from alphaiou.metrics import DetectionScores, Scores
 from alphaiou.metrics.rules import RuleName
 
@@ -41,10 +51,43 @@ def evaluate(
         rank: The rank of this process, which evaluates its share of the images.
         count: The number of processes; the scores are merged over all of them.
     """
+    scores = collect(
+        detector,
+        index,
+        images,
+        rule=rule,
+        precision=precision,
+        batch_size=batch_size,
+        rows=torch.arange(len(images))[rank::count],
+    )
+    return (scores if count == 1 else scores.gather()).compute()
+
+
+def collect(
+    detector: Detector,
+    index: DetectionIndex,
+    images: ImageCache | StreamedImages,
+    *,
+    rule: RuleName,
+    precision: Precision,
+    batch_size: int | None = None,
+    rows: Int64[Tensor, " some"] | None = None,
+) -> DetectionScores:
+    """Detect objects in the images of an index, and return the detections with the ground truth.
+
+    Args:
+        detector: The detector.
+        index: The images and their ground truth, in pixels of the original images.
+        images: The pixels, in the same order; unreadable images are left out.
+        rule: The evaluation rule.
+        precision: The precision of the network.
+        batch_size: The batch size; by default that of the detector.
+        rows: The rows of ``images`` to use; all by default.
+    """
     scores = DetectionScores(classes=index.classes, rule=rule)
     device = next(detector.parameters()).device
     row_of = {int(number): row for row, number in enumerate(index.image_ids)}
-    rows = torch.arange(len(images))[rank::count]
+    rows = torch.arange(len(images)) if rows is None else rows
     folded = fold_batch_norm(detector).to(memory_format=torch.channels_last)
     for part in images.parts(rows, batch_size or detector.images_at_once, device):
         rows_read = (part.sizes[:, 0] > 0).nonzero().flatten()
@@ -53,7 +96,48 @@ def evaluate(
         detections = detect(folded, part, rows_read, precision=precision)
         numbers = part.image_ids[rows_read].tolist()
         scores.update(detections, [ground_truth(index, row_of[number]) for number in numbers])
-    return (scores if count == 1 else scores.gather()).compute()
+    return scores
+
+
+def weights_detections(
+    trained: TrainedDetector,
+    dataset: DetectionDataset,
+    *,
+    rule: RuleName,
+    device: str = "cpu",
+    workers: int | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> DetectionScores:
+    """Collect the detections of a trained detector on a data set as its training scored them.
+
+    Args:
+        trained: The detector.
+        dataset: The images, with the classes of the detector.
+        rule: The evaluation rule.
+        device: ``cpu`` or ``cuda``.
+        workers: The number of decoding processes; by default from the images and cores.
+        note: Called with a message about each unreadable image, which is not scored.
+
+    Raises:
+        DataError: If the data set has other classes, or no readable image.
+    """
+    index = dataset.index
+    if index.classes != trained.classes:
+        differing = ", ".join(sorted({*index.classes} ^ {*trained.classes})[:5])
+        raise DataError(
+            f"{index.root}: the classes of split {index.split!r} differ from those of the weights "
+            f"({differing or 'in their order only'}); choose the data set that they were trained "
+            "for, or give it the same list of classes"
+        )
+    images: ImageCache | StreamedImages
+    try:
+        images = build_cache(dataset, trained.image_size, device=device, workers=workers)
+    except TooLargeError:
+        images = StreamedImages(dataset, trained.image_size, workers)
+    for problem in images.problems:
+        note(str(problem))
+    detector = trained.detector.to(device)
+    return collect(detector, index, images, rule=rule, precision=trained.precision)
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ def cell(value: float, *, improvement: bool = False) -> str:
     if math.isnan(value):
         return "–"
     if improvement:
-        return f"{100 * value:+.{2 if abs(value) < 1 else 0}f}%"
+        return f"{100 * value:+.{2 if round(abs(value), 4) < 1 else 0}f}%"
     return f"{100 * value:.2f}"
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import torch
 from torch import Tensor, nn
 
 from alphaiou._files import write_file
 from alphaiou.detectors import Detector
 from alphaiou.detectors.base import Precision
-from alphaiou.detectors.registry import detector_from
+from alphaiou.detectors.registry import AnyDetectorConfig, earlier_settings, nested_settings
 from alphaiou.errors import AlphaIoUError
+from alphaiou.losses.module import AlphaSchedule
+from alphaiou.losses.spec import LossSpec
 
 #: The file name of the weights for inference in a run folder.
 WEIGHTS = "best.safetensors"
@@ -44,27 +49,49 @@ class TrainedDetector:
     Attributes:
         detector: The detector, in evaluation mode.
         classes: The name of each label.
-        recipe: The recipe of the training as plain values (str, int, dict, ...).
+        recipe: The recipe of the training as plain values (str, int, dict, ...), in the layout of
+            its version.
+        image_size: The longer side of the training images, in pixels.
+        precision: The precision that the network was trained with.
+        epochs: The epochs of training until these weights.
+        images: The number of training images; None in files of earlier versions.
     """
 
     detector: Detector
     classes: tuple[str, ...]
     recipe: Mapping[str, Any]
+    image_size: int
+    precision: Precision = "fp32"
+    epochs: int = 0
+    images: int | None = None
 
-    @property
-    def image_size(self) -> int:
-        """The longer side of the training images, in pixels."""
-        return int(self.recipe["image_size"])
 
-    @property
-    def precision(self) -> Precision:
-        """The precision that the network was trained with."""
-        precision: Precision = self.recipe["precision"]
-        return precision
+class _Settings(msgspec.Struct):
+    """The parts of a recipe that a weights file is used with."""
+
+    detector: AnyDetectorConfig
+    loss: LossSpec
+    image_size: int
+    epochs: int = 0
+    alpha_schedule: AlphaSchedule | None = None
+    precision: Precision = "fp32"
+
+
+class _Length(msgspec.Struct):
+    """How long a file's weights were trained; files of earlier versions do not say it."""
+
+    epochs: int | None = None
+    images: int | None = None
 
 
 def save_weights(
-    detector: nn.Module, recipe: Mapping[str, Any], classes: Sequence[str], path: Path
+    detector: nn.Module,
+    recipe: Mapping[str, Any],
+    classes: Sequence[str],
+    path: Path,
+    *,
+    epochs: int | None = None,
+    images: int | None = None,
 ) -> None:
     """Write weights for inference atomically.
 
@@ -73,8 +100,12 @@ def save_weights(
         recipe: The recipe of the training as plain values, including the detector settings.
         classes: The name of each label.
         path: The file to write.
+        epochs: The epochs of training until these weights.
+        images: The number of training images.
     """
-    facts = {"recipe": dict(recipe), "classes": list(classes)}
+    facts: dict[str, Any] = {"recipe": dict(recipe), "classes": list(classes)}
+    length = {"epochs": epochs, "images": images}
+    facts |= {name: number for name, number in length.items() if number is not None}
     write_tensors(Checkpoint(detector.state_dict(), facts), path)
 
 
@@ -88,14 +119,20 @@ def load_weights(path: Path) -> TrainedDetector:
         path = path / WEIGHTS
     if not path.exists():
         raise CheckpointError(f"{path}: there is no such file; alphaiou train writes {WEIGHTS}")
-    kept = read_tensors(path)
+    kept = read_finite(path)
     if "recipe" not in kept.facts or "classes" not in kept.facts:
         beside = path.with_name(WEIGHTS).exists() and path.name != WEIGHTS
         remedy = f"use {WEIGHTS} in the same folder" if beside else f"use the {WEIGHTS} of a run"
         raise CheckpointError(f"{path}: contains no weights for inference; {remedy}")
     try:
         recipe, classes = kept.facts["recipe"], tuple(kept.facts["classes"])
-        detector = detector_from(recipe, len(classes), for_training=False)
+        known = msgspec.convert(nested_settings(earlier_settings(recipe)), _Settings)
+        length = msgspec.convert(dict(kept.facts), _Length)
+        # The loss may have a state, which is among the tensors.
+        loss = known.detector.box_loss(known.loss, known.alpha_schedule)
+        detector = known.detector.build(
+            len(classes), loss, image_size=known.image_size, pretrained=False
+        )
         detector.load_state_dict(dict(kept.tensors))
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -103,11 +140,24 @@ def load_weights(path: Path) -> TrainedDetector:
             f"{path}: does not fit this version of alphaiou ({reason}); train again"
         ) from None
     detector.eval()
-    return TrainedDetector(detector, classes, recipe)
+    return TrainedDetector(
+        detector,
+        classes,
+        recipe,
+        known.image_size,
+        known.precision,
+        known.epochs if length.epochs is None else length.epochs,
+        length.images,
+    )
 
 
-def read_tensors(path: Path) -> Checkpoint:
+def read_tensors(path: Path, *, with_digest: bool = False) -> Checkpoint:
     """Read a safetensors file.
+
+    Args:
+        path: The file.
+        with_digest: Whether the file must have a digest. Files of other programs and of the first
+            edition have none; if there is one, it is compared.
 
     Raises:
         CheckpointError: If the file is damaged or not a safetensors file.
@@ -117,10 +167,43 @@ def read_tensors(path: Path) -> Checkpoint:
     try:
         with safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
+            metadata = file.metadata() or {}
+        facts = json.loads(metadata.get("facts", "{}"))
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from None
+    if not isinstance(facts, dict):
+        raise CheckpointError(f"{path} is damaged: its facts are not a JSON object")
+    stored = facts.pop("digest", None)
+    if (with_digest or stored is not None) and stored != _digest(tensors, facts):
+        raise CheckpointError(f"{path} is damaged: its content does not fit its digest")
     return Checkpoint(tensors, facts)
+
+
+def read_finite(path: Path, *, with_digest: bool = False) -> Checkpoint:
+    """Read a safetensors file of weights or of a training.
+
+    Args:
+        path: The file.
+        with_digest: Whether the file must have a digest.
+
+    Raises:
+        CheckpointError: As ``read_tensors``, or if a value is not finite.
+    """
+    content = read_tensors(path, with_digest=with_digest)
+    for name, tensor in content.tensors.items():
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise CheckpointError(f"{path} is damaged: {name} has values that are not finite")
+    return content
+
+
+def _digest(tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> str:
+    """Return a hash of tensors and facts."""
+    digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16)
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def write_tensors(content: Checkpoint, path: Path, *, backup: Path | None = None) -> None:
@@ -128,5 +211,7 @@ def write_tensors(content: Checkpoint, path: Path, *, backup: Path | None = None
     from safetensors.torch import save
 
     tensors = {name: value.detach().cpu().contiguous() for name, value in content.tensors.items()}
-    data = save(tensors, metadata={"facts": json.dumps(dict(content.facts))})
+    # Among the facts: safetensors writes several metadata in random order.
+    facts = {**content.facts, "digest": _digest(tensors, content.facts)}
+    data = save(tensors, metadata={"facts": json.dumps(facts)})
     write_file(path, data, backup=backup)

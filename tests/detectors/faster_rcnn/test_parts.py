@@ -168,8 +168,6 @@ def test_pooled_regions_are_torchvisions():
     whole = torch.tensor([WIDTH, HEIGHT, WIDTH, HEIGHT], dtype=torch.float64)
     corners = torch.rand(2, 100, 2, 2, dtype=torch.float64).sort(dim=2).values
     boxes = corners.flatten(2) * whole
-    # Those narrower than a cell at the border are another matter: see below.
-    boxes[(boxes[..., 2:] - boxes[..., :2]).amin(-1) < 32.0] = whole * torch.tensor([0, 0, 1, 1])
     pool = MultiScaleRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2)
     named = {str(number): feature for number, feature in enumerate(features)}
     expected = pool(named, list(boxes), [(HEIGHT, WIDTH)] * 2)
@@ -185,19 +183,40 @@ def test_pooled_regions_are_torchvisions():
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize(
-    ("level", "side"), [(0, 0.0), (0, 0.1), (0, 60), (1, 150), (2, 300), (3, 500)]
-)
-def test_a_region_past_the_border_sees_the_border_and_no_other_level(level, side):
-    features = [torch.full_like(f, number) for number, f in enumerate(pyramid(batch=1))]
-    boxes = [
-        [WIDTH - side, HEIGHT - side, WIDTH + 50, HEIGHT + 50],
-        [-50, HEIGHT - side, side, HEIGHT + 50],
-        [WIDTH - side, -50, WIDTH + 50, side],
-        [-50, -50, side, side],
+def hostile_boxes(dtype):
+    """Regions thin, empty, huge, of the sizes at which the level changes, and at every border."""
+    sides = [0.0, 0.1, 3.0, 17.0, 31.0, 60.0, 112.0, 224.0, 448.0, 900.0]
+    sides += [
+        float(torch.tensor(s).nextafter(torch.tensor(e))) for s in sides[6:9] for e in (0, 1e3)
     ]
-    pooled = pool_regions(features, torch.tensor([boxes], dtype=torch.float64))
-    torch.testing.assert_close(pooled, torch.full_like(pooled, level), rtol=0, atol=1e-12)
+    boxes = []
+    for number, width in enumerate(sides):
+        for height in (width, sides[(3 * number + 1) % len(sides)]):
+            for x in (-70.0, -1.0, 0.0, 5.3, WIDTH - width, WIDTH - 0.1, WIDTH, WIDTH + 40.0):
+                for y in (-70.0, -0.5, 0.0, 7.7, HEIGHT - height, HEIGHT - 3.0, HEIGHT + 2.0):
+                    boxes.append((x, y, x + width, y + height))
+    return torch.tensor(boxes, dtype=dtype).unflatten(0, (2, -1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_regions_at_the_border_are_torchvisions(dtype):
+    """A sample more than a cell past the border is 0 there; regions are one cell wide or more."""
+    torch.manual_seed(0)
+    features = [level.to(dtype).requires_grad_() for level in pyramid()]
+    boxes = hostile_boxes(dtype)
+    pool = MultiScaleRoIAlign(["0", "1", "2", "3"], output_size=7, sampling_ratio=2)
+    named = {str(number): feature for number, feature in enumerate(features)}
+    expected = pool(named, list(boxes), [(HEIGHT, WIDTH)] * 2)
+    got = pool_regions(features, boxes)
+    assert len(pool.map_levels(list(boxes)).unique()) == 4
+    torch.testing.assert_close(got, expected)
+    weight = torch.randn_like(got)
+    torch.testing.assert_close(
+        torch.autograd.grad((got * weight).sum(), features),
+        torch.autograd.grad((expected * weight).sum(), features),
+        rtol=1e-4,
+        atol=1e-4,
+    )
 
 
 def test_regions_that_are_no_boxes_pool_to_numbers():

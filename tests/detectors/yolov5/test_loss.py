@@ -40,11 +40,19 @@ def example(count, seed=0, **options):
     return random_outputs(generator, **options), random_targets(count, generator, size=(64, 96))
 
 
-@pytest.mark.parametrize("objectness", ["iou", "similarity"])
+@pytest.mark.parametrize(
+    ("objectness", "power"), [("iou", 1.0), ("similarity", 1.0), ("iou", 3.0), ("similarity", 0.5)]
+)
 @pytest.mark.parametrize("count", [0, 1, 12, 130])
-def test_is_that_of_a_loop(count, objectness):
+def test_is_that_of_a_loop(count, objectness, power):
     outputs, targets = example(count, seed=count)
-    loss = YOLOv5Loss(CLASSES, AlphaIoULoss(alpha=3.0), box_gain=GAIN, objectness=objectness)
+    loss = YOLOv5Loss(
+        CLASSES,
+        AlphaIoULoss(alpha=3.0),
+        box_gain=GAIN,
+        objectness=objectness,
+        objectness_alpha=power,
+    )
     got = loss(outputs, targets, ANCHOR_SIZES, STRIDES)
     expected = oracle.loss(
         [output.tolist() for output in outputs],
@@ -54,9 +62,19 @@ def test_is_that_of_a_loop(count, objectness):
         alpha=3.0,
         box_gain=GAIN,
         similarity=objectness == "similarity",
+        objectness_alpha=power,
     )
     assert {name: part.item() for name, part in got.items()} == pytest.approx(expected, rel=1e-9)
     assert count < 12 or min(expected.values()) > 0
+
+
+def test_a_power_of_0_teaches_every_positive_1():
+    outputs, targets = example(12)
+    hard = YOLOv5Loss(CLASSES, AlphaIoULoss(), objectness_alpha=0.0)
+    same = YOLOv5Loss(CLASSES, AlphaIoULoss())
+    same._quality = lambda pred, target, losses: torch.ones_like(losses)
+    found, expected = (loss(outputs, targets, ANCHOR_SIZES, STRIDES) for loss in (hard, same))
+    assert found == expected
 
 
 def test_gains_multiply_their_parts():
@@ -272,6 +290,7 @@ def test_what_is_compiled_serves_for_any_gains():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"objectness_alpha": -1.0}, "objectness_alpha must be a finite number >= 0, got -1.0"),
         ({"objectness": "one"}, "objectness must be one of iou, similarity; got 'one'"),
         ({"box_gain": 0.0}, "box_gain must be a finite number > 0, got 0.0"),
     ],

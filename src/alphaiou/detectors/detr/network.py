@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,9 +17,11 @@ from alphaiou.boxes import convert_boxes
 from alphaiou.detectors.base import (
     DEVIATION,
     MEAN,
+    ClassRow,
     Detections,
     Detector,
     Images,
+    PaddedDetections,
     Target,
     batch_images,
     batch_targets,
@@ -27,7 +29,8 @@ from alphaiou.detectors.base import (
 )
 from alphaiou.detectors.detr.backbone import Norm, prepare_backbone
 from alphaiou.detectors.detr.loss import DETRLoss
-from alphaiou.errors import AlphaIoUError
+from alphaiou.detectors.detr.state_dict import class_rows, translated
+from alphaiou.errors import AlphaIoUError, install_hint
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.pair_loss import BoxLoss
 from alphaiou.numerics import upcast
@@ -128,6 +131,7 @@ class DETR(Detector):
     #: The parts that are compiled separately: the network does not depend on the loss.
     compiled_parts = ("network", "loss")
     cast_later = ("network.model.bbox_predictor.layers.2",)
+    backbone_prefixes = ("network.model.model.backbone.",)
     loss_names = ("class", "l1", "box")
 
     def __init__(
@@ -143,10 +147,7 @@ class DETR(Detector):
         """Return losses in training, detections in evaluation."""
         if self.training and targets is None:
             raise ValueError("targets must be given in training; call model.eval() to detect")
-        batch = batch_images(images, multiple=1)
-        sizes = [(image.shape[-2], image.shape[-1]) for image in images]
-        logits, boxes = self.network(batch, pixel_mask(sizes, batch))
-        scale = scale_of(sizes, batch.device)
+        logits, boxes, scale = self._outputs(images)
         if targets is None or not self.training:
             return detections(logits[-1], boxes[-1], scale, self.least_score)
         if not isinstance(targets, Targets):
@@ -154,9 +155,47 @@ class DETR(Detector):
         losses: dict[str, Tensor] = self.loss(logits, boxes, targets, scale)
         return losses
 
+    def _outputs(self, images: Images) -> tuple[Tensor, Tensor, Float[Tensor, "batch 4"]]:
+        """Return the logits and boxes of all layers, and the scale of the boxes."""
+        batch = batch_images(images, multiple=1)
+        if isinstance(images, Tensor):
+            mask, scale = None, scale_of_batch(images)
+        else:
+            sizes = [(image.shape[-2], image.shape[-1]) for image in images]
+            mask, scale = pixel_mask(sizes, batch), scale_of(sizes, batch.device)
+        return *self.network(batch, mask), scale
+
+    def predictions(
+        self, images: Images
+    ) -> tuple[Float[Tensor, "batch queries 4"], Float[Tensor, "batch queries classes"]]:
+        """Return the box of every query, ``xyxy`` in pixels, and its score for each class."""
+        logits, boxes, scale = self._outputs(images)
+        return in_pixels(boxes[-1], scale), upcast(logits[-1]).softmax(-1)[..., :-1]
+
+    def detect_padded(
+        self, images: Shaped[Tensor, "batch 3 height width"], *, candidates: int
+    ) -> PaddedDetections:
+        """Return the detections with static shapes; see the base class. There is no NMS."""
+        logits, boxes, scale = self._outputs(images)
+        found = ranked(logits[-1], boxes[-1], scale)
+        above = found.scores >= self.least_score
+        return PaddedDetections(
+            found.boxes.where(above[..., None], 0.0),
+            found.scores.where(above, 0.0),
+            found.labels.where(above, -1),
+        )
+
     def lr_scale(self, name: str) -> float:
         """Return the learning-rate factor of a parameter."""
         return self.backbone_lr_scale if ".backbone." in name else 1.0
+
+    def translated(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a state dict of transformers with the names of this detector."""
+        return translated(tensors)
+
+    def class_rows(self, name: str, rows: int) -> list[ClassRow] | None:
+        """Return what each row of a tensor of the classifier is for."""
+        return class_rows(name, rows)
 
     def set_least_score(self, score: float) -> None:
         """Set the minimum score of a detection."""
@@ -170,23 +209,47 @@ def detections(
     least_score: float = 0.0,
 ) -> list[Detections]:
     """Return the best class of every query, best query first, with boxes clipped to the image."""
-    scores, labels = upcast(logits).softmax(-1)[..., :-1].max(-1)
-    scores, order = scores.sort(dim=-1, descending=True, stable=True)
-    labels = labels.gather(1, order)
-    corners = convert_boxes(upcast(boxes), "cxcywh", "xyxy") * scale[:, None]
-    corners = corners.clamp(min=0.0).minimum(scale[:, None])
-    corners = corners.gather(1, order[..., None].expand(*order.shape, 4))
-    names = ("boxes", "scores", "labels")
+    found = ranked(logits, boxes, scale)
     detections = [
-        dict(zip(names, image, strict=True)) for image in zip(corners, scores, labels, strict=True)
+        dict(zip(found._fields, image, strict=True)) for image in zip(*found, strict=True)
     ]
     if not least_score:
         return detections
-    counts = (scores >= least_score).sum(1).tolist()
+    counts = (found.scores >= least_score).sum(1).tolist()
     return [
         {name: tensor[:count] for name, tensor in image.items()}
         for image, count in zip(detections, counts, strict=True)
     ]
+
+
+def ranked(
+    logits: Float[Tensor, "batch queries classes_and_none"],
+    boxes: Float[Tensor, "batch queries 4"],
+    scale: Float[Tensor, "batch 4"],
+) -> PaddedDetections:
+    """Return the best class of every query, best query first."""
+    scores, labels = upcast(logits).softmax(-1)[..., :-1].max(-1)
+    scores, order = scores.sort(dim=-1, descending=True, stable=True)
+    corners = in_pixels(boxes, scale).gather(1, order[..., None].expand(*order.shape, 4))
+    return PaddedDetections(corners, scores, labels.gather(1, order))
+
+
+def in_pixels(
+    boxes: Float[Tensor, "batch queries 4"], scale: Float[Tensor, "batch 4"]
+) -> Float[Tensor, "batch queries 4"]:
+    """Convert relative ``cxcywh`` to ``xyxy`` in pixels, clipped to the image."""
+    corners = convert_boxes(upcast(boxes), "cxcywh", "xyxy") * scale[:, None]
+    return corners.clamp(min=0.0).minimum(scale[:, None])
+
+
+def scale_of_batch(images: Shaped[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 4"]:
+    """Return width, height, width, height of images of one size, filled on their device."""
+    shape = (images.shape[0], 1)
+    height, width = (
+        torch.full(shape, side, dtype=torch.float32, device=images.device)
+        for side in images.shape[-2:]
+    )
+    return torch.cat([width, height, width, height], dim=1)
 
 
 def scale_of(sizes: Sequence[tuple[int, int]], device: torch.device) -> Float[Tensor, "batch 4"]:
@@ -286,7 +349,7 @@ class DETRNetwork(nn.Module):
         """Return the states of the queries after each layer, as input to the heads."""
         decoder = self.model.model.decoder
         queries = self.model.model.query_position_embeddings.weight
-        queries = queries.expand(len(memory), *queries.shape)
+        queries = queries.expand(memory.shape[0], *queries.shape)
         states, outputs = torch.zeros_like(queries), []
         for layer in decoder.layers:
             states = layer(
@@ -354,7 +417,7 @@ def fresh_model(
         from transformers.models.detr.modeling_detr import DetrMLP  # noqa: F401 - as of 5.1
     except ImportError as error:
         raise PackageMissingError(
-            "DETR needs transformers 5.1 or newer, and SciPy: pip install 'alphaiou[detr]'"
+            f"DETR needs transformers 5.1 or newer, and SciPy: {install_hint('detr')}"
         ) from error
     # The signatures of both classes are incomplete.
     config = DetrConfig(  # type: ignore[call-arg]

@@ -26,6 +26,8 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 }
 #: The stages that can be frozen, from the input upwards.
 STAGES = (("conv1", "bn1"), ("layer1",), ("layer2",), ("layer3",), ("layer4",))
+#: The number of stages that are frozen together with frozen norms.
+FROZEN_STAGES = 2
 CHANNELS = 256
 #: The prefix of the backbone in the state dict of a Faster R-CNN.
 BODY = "backbone.body."
@@ -77,7 +79,7 @@ def resnet_fpn(
 
 def _frozen_stages(asked: int | None, norm: Norm, *, trained: bool) -> int:
     if asked is None:
-        return 2 if trained and norm == "frozen" else 0
+        return FROZEN_STAGES if trained and norm == "frozen" else 0
     if not 0 <= asked <= len(STAGES):
         raise ValueError(f"frozen_stages must be from 0 to {len(STAGES)}, got {asked}")
     if asked and norm == "batch":

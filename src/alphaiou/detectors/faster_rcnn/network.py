@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from alphaiou.batch import Targets
 from alphaiou.detectors.base import (
     DEVIATION,
     MEAN,
+    ClassRow,
     Detections,
     Detector,
     Images,
@@ -33,7 +34,8 @@ from alphaiou.detectors.faster_rcnn.boxes import (
 )
 from alphaiou.detectors.faster_rcnn.loss import DeltaLoss, RegressionLoss
 from alphaiou.detectors.faster_rcnn.roi import STRIDES, RegionHeads, RegionLoss, RegionSampler
-from alphaiou.detectors.faster_rcnn.rpn import Proposals, RegionProposals, RPNLoss
+from alphaiou.detectors.faster_rcnn.rpn import Anchored, Proposals, RegionProposals, RPNLoss
+from alphaiou.detectors.faster_rcnn.state_dict import class_rows, translated
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, pad_targets
 from alphaiou.losses.pair_loss import BoxLoss
 
@@ -68,6 +70,7 @@ class FasterRCNN(Detector):
     loss_names = ("objectness", "rpn_box", "class", "box")
     compiled_parts = ("backbone", "rpn", "rpn_loss", "roi_sampler", "roi_heads", "roi_loss")
     cast_later = ("rpn.head",)
+    backbone_prefixes = ("backbone.body.",)
     images_at_once = 16
 
     def __init__(
@@ -93,17 +96,13 @@ class FasterRCNN(Detector):
         self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
         """Return losses in training, detections in evaluation."""
-        batch = (in_unit(batch_images(images, multiple=32)) - self.mean) / self.deviation
-        features = list(self.backbone(batch).values())
-        anchors = self.rpn.anchors(features, (batch.shape[-2], batch.shape[-1]))
-        frames = _frames(images, anchors)
-        every, proposals = self.rpn(features, anchors, frames)
-        levels = features[: len(STRIDES)]
         if not self.training:
             sizes = [(image.shape[-2], image.shape[-1]) for image in images]
-            return self.postprocess(self.predict(levels, proposals, frames), sizes)
+            return self.postprocess(self.predictions(images), sizes)
         if targets is None:
             raise ValueError("targets must be given in training; call model.eval() to detect")
+        levels, anchors, _, every, proposals = self._first_stage(images)
+        batch = levels[0]
         truth = self._truth(targets, len(batch))
         candidates = proposals.valid.shape[1] + truth.valid.shape[1]
         # Not in the compiled parts: Triton 3.6 fails to fuse random numbers with a reduction.
@@ -118,6 +117,23 @@ class FasterRCNN(Detector):
         )
         return dict(zip(self.loss_names, losses, strict=True))
 
+    def predictions(
+        self, images: Images
+    ) -> tuple[Float[Tensor, "batch n classes 4"], Float[Tensor, "batch n classes"]]:
+        """Return the box of every proposal for each class, ``xyxy`` in pixels, and its score."""
+        levels, _, frames, _, proposals = self._first_stage(images)
+        return self.predict(levels, proposals, frames)
+
+    def _first_stage(
+        self, images: Images
+    ) -> tuple[list[Tensor], Tensor, Tensor, Anchored, Proposals]:
+        """Return the features to pool from, the anchors, the frames, and the predictions."""
+        batch = (in_unit(batch_images(images, multiple=32)) - self.mean) / self.deviation
+        features = list(self.backbone(batch).values())
+        anchors = self.rpn.anchors(features, (batch.shape[-2], batch.shape[-1]))
+        frames = _frames(images, anchors)
+        return features[: len(STRIDES)], anchors, frames, *self.rpn(features, anchors, frames)
+
     def predict(
         self, levels: Sequence[Tensor], proposals: Proposals, frames: Float[Tensor, "batch 4"]
     ) -> tuple[Float[Tensor, "batch n classes 4"], Float[Tensor, "batch n classes"]]:
@@ -127,6 +143,14 @@ class FasterRCNN(Detector):
         boxes = clip(boxes, frames[:, None, None])
         valid = proposals.valid[:, :, None] & (least_side(boxes) >= LEAST_SIDE)
         return boxes, logits.softmax(dim=-1)[:, :, 1:].where(valid, 0.0)
+
+    def translated(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a state dict of torchvision with the names of this detector."""
+        return translated(tensors)
+
+    def class_rows(self, name: str, rows: int) -> list[ClassRow] | None:
+        """Return what each row of a tensor of the box predictor is for."""
+        return class_rows(name, rows)
 
     def _truth(self, targets: Sequence[Target] | Targets, images: int) -> Truth:
         if isinstance(targets, Targets):
@@ -217,7 +241,8 @@ def _frames(images: Images, like: Tensor) -> Float[Tensor, "batch 4"]:
     if isinstance(images, Tensor):
         # Not from a list, which would synchronise with the device.
         height, width = images.shape[-2:]
-        sides = like.new_full((len(images), 2), width), like.new_full((len(images), 2), height)
+        shape = (images.shape[0], 2)
+        sides = like.new_full(shape, width), like.new_full(shape, height)
         return torch.stack(sides, dim=-1).flatten(1)
     sizes = [(image.shape[-1], image.shape[-2]) * 2 for image in images]
     return torch.tensor(sizes).to(like)

@@ -14,15 +14,13 @@ from alphaiou._shapes import Bool, Float, Int
 from alphaiou.detectors.faster_rcnn.loss import RegressionLoss
 from alphaiou.detectors.faster_rcnn.rpn import Proposals
 from alphaiou.detectors.faster_rcnn.targets import Assignment, Truth, rows_of
-from alphaiou.detectors.ops.pooling import POOLED, pool_cells
+from alphaiou.detectors.ops.pooling import POOLED, of_level, pool_cells
 from alphaiou.numerics import upcast
 
 #: The strides of the four levels that regions are pooled from.
 STRIDES = (4, 8, 16, 32)
 #: Boxes of this side are pooled from the third level, boxes of half of it from the second.
 USUAL_SIDE = 224
-#: The padding of a level in cells that samples of border boxes may reach.
-MARGIN = 2
 
 Features = Float[Tensor, "batch channels _rows _columns"]
 
@@ -129,45 +127,23 @@ def pool_regions(
 ) -> Float[Tensor, "pooled channels size size"]:
     """Pool region features by RoIAlign, each from the level that fits its size.
 
-    All levels are stacked vertically in one tensor, so that one call with a static shape pools from
-    all of them. Pooling each region from every level would cost four times as much, and grouping
-    regions by level needs a host sync. Samples outside an image use the values at the border.
+    It is torchvision's ``MultiScaleRoIAlign`` with the settings of its Faster R-CNN.
 
     Args:
         features: The features of the levels of ``STRIDES``.
         boxes: ``xyxy`` in pixels.
     """
-    rows, columns = features[0].shape[-2:]
-    tops, picture = [0], []
-    for level in features:
-        tops.append(tops[-1] + level.shape[-2] + MARGIN)
-        picture.append(_extend(level, columns + MARGIN))
-    x = boxes[..., 0::2].clamp(0, columns * STRIDES[0])
-    y = boxes[..., 1::2].clamp(0, rows * STRIDES[0])
-    level = _level(x, y)
-    stride, top = (_of_level(level, values)[..., None] for values in (STRIDES, tops))
-    x, y = x / stride, y / stride + top
-    image = torch.arange(len(boxes), device=boxes.device)[:, None].expand_as(level)
-    places = torch.stack([image, x[..., 0], y[..., 0], x[..., 1], y[..., 1]], dim=-1)
-    return pool_cells(torch.cat(picture, dim=2), places.flatten(0, 1))
+    level = _level(boxes)
+    stride = of_level(level, STRIDES)[..., None]
+    image = torch.arange(boxes.shape[0], device=boxes.device).to(boxes)[:, None].expand(level.shape)
+    places = torch.cat([image[..., None], boxes / stride], dim=-1)
+    return pool_cells(features, places.flatten(0, 1), level.flatten())
 
 
-def _level(
-    x: Float[Tensor, "batch regions 2"], y: Float[Tensor, "batch regions 2"]
-) -> Int[Tensor, "batch regions"]:
+def _level(boxes: Float[Tensor, "batch regions 4"]) -> Int[Tensor, "batch regions"]:
     """Return the level of each box, one higher per doubling of its side."""
-    area = (x[..., 1] - x[..., 0]) * (y[..., 1] - y[..., 0])
-    octaves = (area.sqrt() / USUAL_SIDE).log2()
-    return (octaves + 2 + 1e-6).floor().clamp(0, len(STRIDES) - 1).long()
-
-
-def _of_level(level: Int[Tensor, "batch regions"], values: Sequence[int]) -> Tensor:
-    """Return the value of the level of each region."""
-    return torch.stack([value * (level == number) for number, value in enumerate(values)]).sum(0)
-
-
-def _extend(feature: Features, columns: int) -> Tensor:
-    """Pad a level by repeating its last column up to a width and its last row."""
-    right = feature[..., -1:].expand(-1, -1, -1, columns - feature.shape[-1])
-    wide = torch.cat([feature, right], dim=3)
-    return torch.cat([wide, wide[:, :, -1:].expand(-1, -1, MARGIN, -1)], dim=2)
+    left, top, right, bottom = boxes.unbind(-1)
+    area = ((right - left) * (bottom - top)).clamp(min=0.0)
+    # Counted from a stride of 1 and rounded as in torchvision.
+    octaves = 4 + (area.sqrt() / USUAL_SIDE).log2()
+    return ((octaves + 1e-6).floor() - 2).clamp(0, len(STRIDES) - 1).long()

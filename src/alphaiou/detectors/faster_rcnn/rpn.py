@@ -109,7 +109,7 @@ class RegionProposals(nn.Module):
             [level.permute(0, 2, 3, 1).flatten(1) for level in levels]
             for levels in self.head(list(features))
         )
-        all_deltas = upcast(torch.cat(deltas, dim=1)).reshape(len(frames), -1, 4)
+        all_deltas = upcast(torch.cat(deltas, dim=1)).reshape(frames.shape[0], -1, 4)
         every = Anchored(upcast(torch.cat(logits, dim=1)), all_deltas)
         counts = [level.shape[1] for level in logits]
         with torch.no_grad():
@@ -118,13 +118,19 @@ class RegionProposals(nn.Module):
     def _propose(
         self, every: Anchored, anchors: Tensor, frames: Tensor, counts: list[int]
     ) -> Proposals:
-        most = min(self.pre_nms, max(counts))
+        exporting = torch.compiler.is_exporting()  # the number of anchors may be unknown
+        most = self.pre_nms if exporting else min(self.pre_nms, max(counts))
         scores, rows, start = [], [], 0
         for level in torch.split(every.logits, counts, dim=1):
-            best, row = level.topk(min(most, level.shape[1]), dim=1)
-            spare = most - best.shape[1]
-            scores.append(pad(best, (0, spare), value=-math.inf))
-            rows.append(pad(row + start, (0, spare)))
+            if exporting:
+                best, row = pad(level, (0, most), value=-math.inf).topk(most, dim=1)
+                scores.append(best)
+                rows.append((row + start).where(best > -math.inf, 0))
+            else:
+                best, row = level.topk(min(most, level.shape[1]), dim=1)
+                spare = most - best.shape[1]
+                scores.append(pad(best, (0, spare), value=-math.inf))
+                rows.append(pad(row + start, (0, spare)))
             start += level.shape[1]
         # Each level of each image is a separate NMS problem of the same size.
         score, row = torch.stack(scores, dim=1), torch.cat(rows, dim=1)

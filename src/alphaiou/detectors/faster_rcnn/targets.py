@@ -142,5 +142,5 @@ def rows_of(
     table: Float[Tensor, "#batch n width"], rows: Int[Tensor, "batch slots"]
 ) -> Float[Tensor, "batch slots width"]:
     """Gather rows from the table of each image."""
-    table = table.expand(len(rows), -1, -1)
+    table = table.expand(rows.shape[0], -1, -1)
     return table.gather(1, rows[:, :, None].expand(-1, -1, table.shape[2]))

@@ -21,7 +21,8 @@ Objectness = Literal["iou", "similarity"]
 #: Raw predictions of one layer: for each cell and anchor x, y, w, h, objectness and the classes.
 Predictions = Float[Tensor, "batch _rows _columns anchors channels"]
 
-#: The objectness weight of each layer, from the finest to the coarsest.
+#: The objectness weight of each layer, from the finest to the coarsest: those of the paper's code.
+#: YOLOv5 v4.0 has 0.3 in place of 0.4.
 BALANCE = (4.0, 1.0, 0.4)
 
 
@@ -42,6 +43,7 @@ class YOLOv5Loss(nn.Module):
         class_gain: The gain of the class part for 80 classes; it is scaled with their number.
         objectness: The objectness target of positives: ``iou``, the plain IoU of the box, or
             ``similarity``, one minus the box loss, as in the published code of the paper.
+        objectness_alpha: The power of that target; 0 teaches 1 for every positive.
     """
 
     gains: Float[Tensor, " parts"]
@@ -55,13 +57,16 @@ class YOLOv5Loss(nn.Module):
         objectness_gain: float = 1.0,
         class_gain: float = 0.5,
         objectness: Objectness = "iou",
+        objectness_alpha: float = 1.0,
     ) -> None:
         super().__init__()
         check_choice("objectness", objectness, get_args(Objectness))
         check_number("box_gain", box_gain)
         check_number("objectness_gain", objectness_gain)
         check_number("class_gain", class_gain)
+        check_number("objectness_alpha", objectness_alpha, strict=False)
         self.num_classes, self.objectness = num_classes, objectness
+        self.objectness_alpha = objectness_alpha
         # In a tensor, so that compiled code is reused for other gains.
         gains = torch.tensor([box_gain, objectness_gain, class_gain * num_classes / 80])
         self.register_buffer("gains", gains, persistent=False)
@@ -108,6 +113,7 @@ class YOLOv5Loss(nn.Module):
         losses = self.box_loss(pred, boxes, valid)
         quality = self._quality(pred.detach(), boxes, losses.detach()).where(valid, 0.0)
 
+        # Of two boxes assigned to one prediction the better one counts; in YOLOv5 it is the last.
         confidence = every[:, 4]
         aims = torch.zeros_like(confidence).scatter_reduce(
             0, positives.predictions, quality.to(confidence), "amax"
@@ -123,8 +129,11 @@ class YOLOv5Loss(nn.Module):
 
     def _quality(self, pred: Boxes, target: Boxes, losses: Float[Tensor, " pairs"]) -> Tensor:
         if self.objectness == "similarity":
-            return (1.0 - losses).clamp(0.0, 1.0)
-        return box_iou(pred, target, box_format="cxcywh").clamp(0.0, 1.0)
+            quality = 1.0 - losses
+        else:
+            quality = box_iou(pred, target, box_format="cxcywh")
+        quality = quality.clamp(0.0, 1.0)
+        return quality if self.objectness_alpha == 1 else quality.pow(self.objectness_alpha)
 
     def _classes(
         self, logits: Float[Tensor, "pairs classes"], labels: Tensor, valid: Tensor

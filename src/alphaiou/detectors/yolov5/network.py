@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from alphaiou._shapes import Float, Shaped
 from alphaiou.batch import Targets
 from alphaiou.boxes import check_choice
 from alphaiou.detectors.base import (
+    ClassRow,
     Detections,
     Detector,
     Images,
@@ -27,6 +28,7 @@ from alphaiou.detectors.base import (
 from alphaiou.detectors.ops.norm_silu import norm_silu
 from alphaiou.detectors.yolov5.anchors import fit_anchors
 from alphaiou.detectors.yolov5.loss import Objectness, Predictions, YOLOv5Loss, decode
+from alphaiou.detectors.yolov5.state_dict import BACKBONE, class_rows, translated
 from alphaiou.losses import AlphaIoULoss
 from alphaiou.losses.pair_loss import BoxLoss
 
@@ -58,6 +60,7 @@ def yolov5(
     objectness_gain: float = 1.0,
     class_gain: float = 0.5,
     objectness: Objectness = "iou",
+    objectness_alpha: float = 1.0,
     anchors: Float[Tensor, "3 3 2"] | None = None,
     postprocess: PostProcess | None = None,
 ) -> YOLOv5:
@@ -74,6 +77,7 @@ def yolov5(
         class_gain: The weight of the class part for 80 classes; it is scaled with their number.
         objectness: The objectness target of positives: ``iou``, or ``similarity`` (one minus the
             box loss) as in the published code of the paper.
+        objectness_alpha: The power of that target; 0 teaches 1 for every positive.
         anchors: Width and height of the three anchors of each of three layers, in pixels; those of
             YOLOv5 by default.
         postprocess: Score threshold, NMS, and the number of detections.
@@ -95,6 +99,7 @@ def yolov5(
             objectness_gain=objectness_gain,
             class_gain=class_gain,
             objectness=objectness,
+            objectness_alpha=objectness_alpha,
         ),
         postprocess=postprocess or PostProcess(),
         anchors=anchors,
@@ -116,6 +121,7 @@ class YOLOv5(Detector):
     compiled_parts = ("network", "loss")
     loss_names = ("box", "objectness", "class")
     sums_over_images = True
+    backbone_prefixes = BACKBONE
 
     def __init__(
         self,
@@ -134,10 +140,10 @@ class YOLOv5(Detector):
         self, images: Images, targets: Sequence[Target] | Targets | None = None
     ) -> dict[str, Tensor] | list[Detections]:
         """Return losses in training, detections in evaluation."""
-        batch = batch_images(images, multiple=STRIDES[-1])
         if not self.training:
             sizes = [(image.shape[-2], image.shape[-1]) for image in images]
-            return self.postprocess(self.predict(self.network(batch)), sizes)
+            return self.postprocess(self.predictions(images), sizes)
+        batch = batch_images(images, multiple=STRIDES[-1])
         if targets is None:
             raise ValueError("targets must be given in training; call model.eval() to detect")
         if not isinstance(targets, Targets):
@@ -145,9 +151,23 @@ class YOLOv5(Detector):
         losses: dict[str, Tensor] = self.loss(self.network(batch), targets, self.anchors, STRIDES)
         return losses
 
+    def predictions(
+        self, images: Images
+    ) -> tuple[Float[Tensor, "batch n 4"], Float[Tensor, "batch n classes"]]:
+        """Return all boxes, ``xyxy`` in pixels, and their scores for each class, before NMS."""
+        return self.predict(self.network(batch_images(images, multiple=STRIDES[-1])))
+
     def fit_boxes(self, sizes: Float[Tensor, "boxes 2"], *, seed: int) -> None:
         """Fit new anchors to the boxes if too few boxes match the current ones."""
         self.anchors.copy_(fit_anchors(sizes, self.anchors, seed=seed))
+
+    def translated(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return a state dict of YOLOv5 v4.0 with the names of this detector."""
+        return translated(tensors, STRIDES)
+
+    def class_rows(self, name: str, rows: int) -> list[ClassRow] | None:
+        """Return what each row of a tensor of the head is for."""
+        return class_rows(name, rows)
 
     def predict(
         self, outputs: Sequence[Predictions]

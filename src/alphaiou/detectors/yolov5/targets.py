@@ -42,7 +42,8 @@ def assign(
     """Pair the boxes of a batch with the predictions of one layer.
 
     A box is assigned to every anchor that matches it, in the cell of its centre and in the nearest
-    horizontal and vertical neighbour cells inside the grid.
+    horizontal and vertical neighbour cells inside the grid. A centre on the border of two cells
+    counts once, where YOLOv5 counts it several times.
 
     Args:
         targets: The boxes, in pixels.

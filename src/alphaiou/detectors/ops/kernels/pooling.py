@@ -21,8 +21,9 @@ def _neighbours(position, size):
     """The two cells around a position along one axis, and what they count; nothing far outside."""
     inside = (position >= -1.0) & (position <= size)
     position = tl.maximum(position, 0.0)
-    low = tl.minimum(position.to(tl.int32), size - 1)
-    high = tl.minimum(low + 1, size - 1)
+    # The second limit is for places that are NaN: nothing is read outside the features.
+    low = tl.maximum(tl.minimum(position.to(tl.int32), size - 1), 0)
+    high = tl.maximum(tl.minimum(low + 1, size - 1), 0)
     share = tl.where(low < size - 1, position - low, 0.0)
     return low, high, tl.where(inside, 1.0 - share, 0.0), tl.where(inside, share, 0.0)
 
@@ -40,18 +41,27 @@ def _cell(places):
 
 
 @triton.jit
-def _around(y, x, rows, columns):
+def _level(bounds):
+    """The first row of the region's level, and the level's rows and columns."""
+    bound = bounds + tl.program_id(0) // (POOLED * POOLED) * 3
+    return tl.load(bound), tl.load(bound + 1), tl.load(bound + 2)
+
+
+@triton.jit
+def _around(y, x, level, width):
     """The four cells around a point, counted from the image's first one, and what they count."""
+    top, rows, columns = level
     y_low, y_high, above, below = _neighbours(y, rows)
     x_low, x_high, before, after = _neighbours(x, columns)
-    upper, lower = y_low * columns, y_high * columns
+    upper, lower = (top + y_low) * width, (top + y_high) * width
     cells = (upper + x_low, upper + x_high, lower + x_low, lower + x_high)
     return cells, (above * before, above * after, below * before, below * after)
 
 
 @triton.jit
-def _pool(features, places, pooled, channels, rows, columns, BLOCK: tl.constexpr):
+def _pool(features, places, bounds, pooled, channels, rows, columns, BLOCK: tl.constexpr):
     image, left, top, width, height = _cell(places)
+    level = _level(bounds)
     channel = tl.arange(0, BLOCK)
     there = channel < channels
     own = features + image * rows * columns * channels + channel
@@ -60,7 +70,7 @@ def _pool(features, places, pooled, channels, rows, columns, BLOCK: tl.constexpr
         y = top + (down + 0.5) * height / POINTS
         for along in tl.static_range(POINTS):
             x = left + (along + 0.5) * width / POINTS
-            cells, shares = _around(y, x, rows, columns)
+            cells, shares = _around(y, x, level, columns)
             for number in tl.static_range(4):
                 value = tl.load(own + cells[number] * channels, mask=there, other=0.0)
                 total += shares[number] * value.to(tl.float32)
@@ -69,8 +79,9 @@ def _pool(features, places, pooled, channels, rows, columns, BLOCK: tl.constexpr
 
 
 @triton.jit
-def _spread(gradient, places, into, channels, rows, columns, BLOCK: tl.constexpr):
+def _spread(gradient, places, bounds, into, channels, rows, columns, BLOCK: tl.constexpr):
     image, left, top, width, height = _cell(places)
+    level = _level(bounds)
     channel = tl.arange(0, BLOCK)
     there = channel < channels
     from_cell = gradient + tl.program_id(0).to(tl.int64) * channels + channel
@@ -82,43 +93,45 @@ def _spread(gradient, places, into, channels, rows, columns, BLOCK: tl.constexpr
             y = top + (down + 0.5) * height / POINTS
             for along in tl.static_range(POINTS):
                 x = left + (along + 0.5) * width / POINTS
-                cells, shares = _around(y, x, rows, columns)
+                cells, shares = _around(y, x, level, columns)
                 for number in tl.static_range(4):
                     into_cell = own + cells[number] * channels
                     tl.atomic_add(into_cell, shares[number] * value, mask=there, sem="relaxed")
 
 
-def launch(features: Tensor, places: Tensor) -> Tensor:
-    """Pool; the arguments are those of ``pool_cells``."""
+def launch(features: Tensor, places: Tensor, bounds: Tensor) -> Tensor:
+    """Pool; the arguments are those of ``pooling.stack``."""
     _, channels, rows, columns = features.shape
     features = features.contiguous(memory_format=torch.channels_last)
     pooled = side_by_side((len(places), channels, POOLED.value, POOLED.value), features)
-    _run(_pool, features, places, pooled, channels, rows, columns)
+    _run(_pool, features, (places, bounds), pooled, channels, rows, columns)
     return pooled
 
 
-def launch_backward(gradient: Tensor, places: Tensor, shape: Sequence[int]) -> Tensor:
+def launch_backward(
+    gradient: Tensor, places: Tensor, bounds: Tensor, shape: Sequence[int]
+) -> Tensor:
     """The gradient with regard to features of a shape, given that with regard to the cells."""
     batch, channels, rows, columns = shape
     gradient = gradient.contiguous(memory_format=torch.channels_last)
     into = torch.zeros(batch, rows, columns, channels, device=gradient.device).permute(0, 3, 1, 2)
-    _run(_spread, gradient, places, into, channels, rows, columns)
+    _run(_spread, gradient, (places, bounds), into, channels, rows, columns)
     return into.to(gradient.dtype)
 
 
 def _run(
     kernel: triton.JITFunction,
     source: Tensor,
-    places: Tensor,
+    regions: tuple[Tensor, Tensor],
     target: Tensor,
     channels: int,
     rows: int,
     columns: int,
 ) -> None:
+    places, bounds = regions[0].float().contiguous(), regions[1].contiguous()
     if cells := len(places) * POOLED.value**2:
         block = triton.next_power_of_2(channels)
         warps = max(1, min(8, block // 128))
-        places = places.contiguous()
         kernel[(cells,)](
-            source, places, target, channels, rows, columns, BLOCK=block, num_warps=warps
+            source, places, bounds, target, channels, rows, columns, BLOCK=block, num_warps=warps
         )
