@@ -1,17 +1,10 @@
-"""Small trainings for the tests, in this process and in others.
-
-Other processes are forked from a server that has imported everything once: a fresh interpreter
-would take seconds each time.
-"""
+"""Small trainings for the tests, beside those of ``benchmarks.tiny``."""
 
 import contextlib
-import multiprocessing
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
-import lightning.fabric  # noqa: F401 - here, so that the server has it
 import numpy as np
 import torch
 
@@ -20,15 +13,20 @@ from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.batches import CachedBatches
-from alphaiou.training.checkpoint import read_tensors
-from alphaiou.training.loop import Execution, Report, fit
 from alphaiou.training.processes import Processes
-from alphaiou.training.recipe import DataRecipe, Optimisation, Recipe
+from alphaiou.training.recipe import Optimisation
 from alphaiou.training.step import StepOptions, TrainingStep
+from benchmarks.tiny import (
+    PROCESSES,
+    SIDE,
+    tensors,
+    tiny_recipe,
+    train,
+    train_in_process,
+    write_shapes,
+)
 
-SIDE = 64
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload([__name__])
+__all__ = ["SIDE", "tensors", "tiny_recipe", "train", "train_in_process", "write_shapes"]
 
 
 def step_of(detector, cache, recipe, *, slots=64, capture=False):
@@ -45,15 +43,6 @@ def step_of(detector, cache, recipe, *, slots=64, capture=False):
     )
 
 
-def write_shapes(folder, *, train=4, val=2, test=0):
-    """A small COCO data set of drawn shapes."""
-    for split, length in (("train", train), ("val", val), ("test", test)):
-        if length:
-            index = shapes_index(split, size=SIDE, length=length, level="plain")
-            write_coco(index, Path(folder), images="copy")
-    return str(folder)
-
-
 def easy_images(folder, count):
     """Images that fill their squares, with one object of the size of an anchor, as ``train``."""
     index = shapes_index("train", size=SIDE, length=400, level="plain")
@@ -65,21 +54,6 @@ def easy_images(folder, count):
     chosen = np.flatnonzero(square & single & fitting)[:count]
     write_coco(index.take(chosen), Path(folder), images="copy")
     return str(folder)
-
-
-def tiny_recipe(path, **changes):
-    """Two steps an epoch, with mosaics and all."""
-    data = changes.pop("data", {})
-    settings = {
-        "detector": "yolov5n",
-        "loss": LossSpec("ciou", 3.0),
-        "image_size": SIDE,
-        "batch_size": 2,
-        "epochs": 3,
-        "precision": "fp32",
-        "optimisation": Optimisation(warmup_steps=2, warmup_epochs=0.0),
-    }
-    return Recipe(data=replace(DataRecipe(path), **data), **(settings | changes))
 
 
 def learning_recipe(path, **changes):
@@ -112,24 +86,6 @@ def learning_recipe(path, **changes):
     )
 
 
-def train(recipe, folder, **execution):
-    """Train on the CPU; the record and what was said."""
-    torch.set_num_threads(1)
-    said = []
-    execution = {"device": "cpu", "checkpoint_seconds": 0.0} | execution
-    record = fit(
-        recipe, Path(folder), execution=Execution(**execution), report=Report(note=said.append)
-    )
-    return record, said
-
-
-def train_in_process(recipe, folder):
-    """A process that trains, started."""
-    process = PROCESSES.Process(target=train, args=(recipe, folder))
-    process.start()
-    return process
-
-
 def train_together(recipe, folder, count):
     """Train in several processes as torchrun would start them; their exit codes."""
     with contextlib.closing(socket.socket()) as free:
@@ -156,12 +112,6 @@ def _join(recipe, folder, rank, count, port):
         "LOCAL_WORLD_SIZE": str(count),
     }
     train(recipe, folder)
-
-
-def tensors(folder, name="last.safetensors"):
-    """The tensors of a file of the only run in a folder."""
-    (run,) = (path for path in Path(folder).iterdir() if path.is_dir())
-    return read_tensors(run / name).tensors
 
 
 def assert_same_bits(one, other):

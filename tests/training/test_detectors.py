@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.data.shapes.dataset import shapes_dataset
 from alphaiou.detectors.faster_rcnn.backbone import WeightsError
 from alphaiou.detectors.faster_rcnn.network import faster_rcnn
-from alphaiou.detectors.registry import detector_from
 from alphaiou.inference.weights import load_weights
 from alphaiou.training.loop import Execution, Report, fit
 from alphaiou.training.optimiser import CastWeights
@@ -197,14 +196,14 @@ def test_from_a_recipe_to_a_record_with_a_stop_on_the_way(name):
 def test_weights_of_the_backbone_are_needed_for_training_alone(make):
     recipe = replace(make(), backbone_weights="/no/such/file.pth")
     with pytest.raises(WeightsError, match=r"/no/such/file\.pth: there is no such file"):
-        detector_from(asdict(recipe), 3)
-    detector = detector_from(asdict(recipe), 3, for_training=False)
+        recipe.detector.build(3)
+    detector = recipe.detector.build(3, pretrained=False)
     assert "FrozenBatchNorm2d" in {type(module).__name__ for module in detector.modules()}
 
 
 def test_a_recipe_says_how_fast_the_backbone_of_detr_learns_and_what_is_dropped():
     fresh = replace(detr_recipe(), backbone_weights="none")
-    assert detector_from(asdict(fresh), 3).backbone_lr_scale == 1.0
-    other = detector_from(asdict(replace(fresh, backbone_lr_scale=0.5, dropout=0.0)), 3)
+    assert fresh.detector.build(3).backbone_lr_scale == 1.0
+    other = replace(fresh.detector, backbone_lr_scale=0.5, dropout=0.0).build(3)
     assert other.backbone_lr_scale == 0.5
     assert other.network.model.config.dropout == 0.0

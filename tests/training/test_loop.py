@@ -117,7 +117,7 @@ def test_a_running_mean_is_part_of_the_state(data, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit(recipe, tmp_path / "stopped", execution=execution, report=Report(epoch_done=stop))
     _, said = train(recipe, tmp_path / "stopped")
-    assert "resuming after epoch 1 of 3" in said
+    assert "resuming after epoch 2 of 3" in said
     undisturbed = tensors(tmp_path / "undisturbed")
     assert_same_bits(tensors(tmp_path / "stopped"), undisturbed)
     means = {name: mean for name, mean in undisturbed.items() if name.endswith("mean_loss")}

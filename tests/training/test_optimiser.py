@@ -244,7 +244,7 @@ def test_an_average_without_memory_is_the_model():
 
 
 def test_frozen_norms_and_constants_are_not_averaged():
-    model = nn.Sequential(nn.BatchNorm2d(2), FrozenBatchNorm2d(2))
+    model = nn.Sequential(nn.BatchNorm2d(2), FrozenBatchNorm2d(2), nn.BatchNorm2d(2).eval())
     model.register_buffer("constant", torch.ones(1), persistent=False)
     model.register_buffer("saved", torch.ones(1))
     expected = {id(model[0].running_mean), id(model[0].running_var), id(model.saved)}

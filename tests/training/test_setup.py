@@ -52,7 +52,7 @@ def test_years_and_other_spellings(tmp_path):
     data = written(tmp_path / "set", "coco", "train2017", "val2017")
     assert names(resolve_splits(data)) == ("train2017", "val2017", None)
     data = written(tmp_path / "other", "coco", "train", "valid")
-    assert names(resolve_splits(data)) == ("train", "valid", None)
+    assert names(resolve_splits(data)) == ("train", "val", None)
 
 
 def test_what_is_named_stays_and_a_share_held_out_is_no_val(tmp_path):

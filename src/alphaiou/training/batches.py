@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from alphaiou.data.pipeline.cache import ImageCache
 from alphaiou.data.pipeline.stream import stream_batches
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import Recipe
+from alphaiou.training.step import Batches
 
 
 def seed_of(*parts: object) -> int:
@@ -165,6 +167,23 @@ class StreamedBatches:
             )
             for rows in self.shares
         ]
+
+
+def first_batch(batches: Batches) -> Batch:
+    """Return the first piece of the first batch of a training, without any effect on the training.
+
+    It is the piece that this process computes first in the first step; a batch that is neither
+    shared by processes nor accumulated has no other piece.
+    """
+    batches = copy(batches)
+    if isinstance(batches, StreamedBatches):
+        batches.workers = 0  # for one batch, processes would take longer to start
+    elif isinstance(batches, CachedBatches):
+        batches.order = batches.order.clone()
+    devices = [batches.device] if batches.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
+        batches.begin_epoch(0)
+        return batches.draw(torch.zeros((), dtype=torch.int64, device=batches.device))[0]
 
 
 def rows_of(sample: AugmentationSample, rows: slice) -> AugmentationSample:

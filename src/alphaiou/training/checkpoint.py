@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from alphaiou._files import remove_parts
-from alphaiou.inference.weights import Checkpoint, CheckpointError, read_tensors, write_tensors
+from alphaiou.inference.weights import Checkpoint, CheckpointError, read_finite, write_tensors
+
+
+class RunBusyError(CheckpointError):
+    """Another process is training this run."""
+
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
 
@@ -21,21 +26,34 @@ def save_checkpoint(checkpoint: Checkpoint, folder: Path) -> Path:
     return last
 
 
-def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the last checkpoint of a folder, or None if the folder has none."""
-    last = folder / LAST
+def load_checkpoint(folder: Path, note: Callable[[str], None]) -> Checkpoint | None:
+    """Return the last checkpoint of a folder, or None if the folder has none.
+
+    A damaged checkpoint is reported, and the previous one is used.
+
+    Args:
+        folder: The folder of the run.
+        note: Called with a message if the previous checkpoint is used.
+
+    Raises:
+        CheckpointError: If no checkpoint is sound.
+    """
+    last, previous = folder / LAST, folder / PREVIOUS
     if not last.exists():
         return None
     try:
-        return read_tensors(last)
+        return read_finite(last, with_digest=True)
     except CheckpointError as error:
-        older = folder / PREVIOUS
-        remedy = (
-            f"to resume from the previous checkpoint: mv {older} {last}"
-            if older.exists()
-            else f"to start again: rm {last}"
-        )
-        raise CheckpointError(f"{error}; {remedy}") from None
+        damage = str(error)
+    remedy = f"to start again: rm -r {folder}"
+    if not previous.exists():
+        raise CheckpointError(f"{damage}; {remedy}")
+    try:
+        checkpoint = read_finite(previous, with_digest=True)
+    except CheckpointError as error:
+        raise CheckpointError(f"{damage}; {error}; {remedy}") from None
+    note(f"{damage}; resuming from {previous}")
+    return checkpoint
 
 
 @contextlib.contextmanager
@@ -60,7 +78,7 @@ def _lock(handle: int, folder: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise CheckpointError(
+        raise RunBusyError(
             f"{folder}: another process is training this run; wait for it, or choose another --out"
         ) from None
     except OSError:  # the file system has no locks

@@ -385,16 +385,19 @@ class MovingAverage(Generic[AnyModel]):
     """
 
     def __init__(self, model: AnyModel, parameters: FlatParameters, followed: AnyModel) -> None:
-        self.model, self.followed, self.source = model, followed, parameters
+        self.model, self.source = model, parameters
         self.parameters = FlatParameters(model, parameters.names)
+        moving = {id(buffer) for buffer in float_buffers(followed)}
+        pairs = zip(model.buffers(), followed.buffers(), strict=True)
+        self.buffers = [(mine, theirs) for mine, theirs in pairs if id(theirs) in moving]
 
     @torch.no_grad()
     def step(self, decay: Number) -> None:
         """Update the average by one step."""
         share = 1.0 - decay
         self.parameters.values.lerp_(self.source.values, share)
-        mine, theirs = float_buffers(self.model), float_buffers(self.followed)
-        if mine:
+        if self.buffers:
+            mine, theirs = (list(some) for some in zip(*self.buffers, strict=True))
             torch._foreach_mul_(mine, decay)
             torch._foreach_add_(mine, torch._foreach_mul(theirs, share))
 
@@ -406,7 +409,8 @@ def float_buffers(model: nn.Module) -> list[Tensor]:
     frozen = (
         id(buffer)
         for module in model.modules()
-        if hasattr(module, "running_mean") and not isinstance(module, _BatchNorm)
+        if hasattr(module, "running_mean")
+        and not (isinstance(module, _BatchNorm) and module.training)
         for buffer in module.buffers(recurse=False)
     )
     moving = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()} - set(frozen)

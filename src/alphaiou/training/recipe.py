@@ -6,32 +6,63 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
 
+import msgspec
+
+from alphaiou._config import Config, ConfigError, from_plain, read_yaml, to_plain, write_yaml
 from alphaiou.boxes import check_choice
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.detectors.base import Precision
-from alphaiou.detectors.registry import DELTA_LOSSES, DETECTORS, FASTER_RCNN, settings_of
-from alphaiou.losses import KINDS
-from alphaiou.losses.functional import check_alphas
-from alphaiou.losses.modifiers import WEIGHING_MODIFIERS
-from alphaiou.losses.module import AlphaSchedule, check_stateless
-from alphaiou.losses.spec import LossSpec, check_modifiers
-from alphaiou.metrics.rules import RULES, RuleName
+from alphaiou.detectors.registry import (
+    DELTA_LOSSES,
+    DETECTORS,
+    SETTINGS,
+    TEXTS,
+    AnyDetectorConfig,
+    check_settings,
+    detector_config,
+    nested_settings,
+)
+from alphaiou.detectors.yolov5.config import YOLOv5sConfig
+from alphaiou.losses.module import AlphaSchedule
+from alphaiou.losses.spec import LossSpec
+from alphaiou.metrics.rules import DEFAULT_RULE, RULES, RuleName
 from alphaiou.numerics import check_number
 
-__all__ = ["AUTO", "DataRecipe", "Optimisation", "Recipe", "recipe_from", "recipe_hash"]
+__all__ = [
+    "AUTO",
+    "SCHEMA",
+    "DataRecipe",
+    "Optimisation",
+    "Recipe",
+    "Selection",
+    "read_recipe",
+    "recipe_from",
+    "recipe_hash",
+    "write_recipe",
+]
 #: Resolved from the data and the device when a run starts (:func:`training.setup.resolve_auto`).
 AUTO: Literal["auto"] = "auto"
 Selection = Literal["last", "best", "best-on-test"]
-Objectness = Literal["iou", "similarity"]
-Norm = Literal["auto", "frozen", "batch", "group"]
-AnyRecipe = TypeVar("AnyRecipe")
+#: The version of the layout of recipes and records. It changes if a field is renamed, moved or
+#: changes its meaning; not if a field is added, see ``ADDED``.
+SCHEMA = 2
+#: Fields that were added since the first release of this layout, as a path with dots, and the value
+#: with which they do what runs did before. At this value they are not part of the hash, so that the
+#: names of earlier runs stay.
+ADDED: dict[str, Any] = {
+    "weights": "none",
+    "freeze": (),
+    "patience": 0,
+    "loss.shape_scale": 0.0,
+    "detector.objectness_alpha": 1.0,
+}
 
 
-@dataclass(frozen=True)
-class DataRecipe:
+class DataRecipe(Config, frozen=True):
     """The data set and its splits.
 
     Attributes:
@@ -56,8 +87,7 @@ class DataRecipe:
             raise ValueError(f"data.hold_out must be from 0 to below 1, got {self.hold_out}")
 
 
-@dataclass(frozen=True)
-class Optimisation:
+class Optimisation(Config, frozen=True):
     """The optimiser, its schedules, and the moving average of the weights.
 
     Attributes:
@@ -162,101 +192,103 @@ _NUMBERS = (
 )
 
 
-@dataclass(frozen=True)
-class Recipe:
+class _WithDetectorSettings(msgspec.StructMeta):
+    """Lets ``Recipe`` take settings of its detector directly, as the command line does."""
+
+    def __call__(cls, *args: Any, **values: Any) -> Any:  # noqa: ANN401, N805 - a metaclass
+        own = {key: values.pop(key) for key in SETTINGS & values.keys()}
+        detector = values.get("detector", YOLOv5sConfig())
+        if isinstance(detector, str):
+            values["detector"] = detector_config(detector, **own)
+        elif own:
+            check_settings(detector.name, own)
+            values["detector"] = replace(detector, **own)
+        return super().__call__(*args, **values)
+
+
+class Recipe(Config, frozen=True, kw_only=True, metaclass=_WithDetectorSettings):
     """The settings of a run. The defaults are those of the paper's YOLOv5s.
 
+    Settings of the detector may be given directly: ``Recipe(detector="detr_r50", dropout=0.0)``,
+    ``replace(recipe, box_gain=0.1)``.
+
     Attributes:
-        detector: The name of a detector, as in build_detector.
+        detector: The configuration of the detector.
         loss: The box loss; with Faster R-CNN also l1 or smooth_l1.
         alpha_schedule: A schedule of α over the training, which replaces the α of loss.
+        final_box_gain: The final box gain, if it changes linearly during the training.
         data: The data set and its splits.
         image_size: The longer side of the resized images, in pixels.
         batch_size: Images per step, over all processes.
         epochs: Passes over the training images.
         seed: The seed of initial weights, image order, augmentation, noise and subset.
-        box_gain: The weight of the box loss. The defaults of Faster R-CNN and DETR are 10 (1 for l1
-            and smooth_l1) and 2.
-        final_box_gain: The final box gain, if it changes linearly during the training.
-        objectness_gain: The weight of the objectness loss of YOLOv5.
-        class_gain: The weight of the class loss of YOLOv5.
-        objectness: The objectness target of positives in YOLOv5: iou or similarity.
-        rpn_loss: The box loss of the region proposal network of Faster R-CNN; default l1.
-        match_loss: The box loss in the matching cost of DETR; default giou.
-        backbone_weights: The weights of the ResNet of Faster R-CNN and DETR: none, imagenet, or a
-            file.
-        norm: The norms of the ResNet: frozen batch norms, trained batch norms, or group norms; auto
-            is frozen with pretrained weights, else group.
-        backbone_lr_scale: The learning-rate factor of the backbone of DETR; by default 0.1 with
-            pretrained weights, else 1.
-        dropout: The dropout rate of the transformer of DETR.
         noise: The noise rate of the training boxes.
         subset: The share of the training images to use.
         augmentation: The augmentation of the training images.
         optimisation: The optimiser and its schedules.
         precision: The precision of the network; auto is bf16 on a GPU, else fp32. Boxes and losses
             are always fp32.
+        weights: The weights to start from: none, a run folder, or a file of weights.
+        freeze: What is not trained: backbone, or the first parts of names of parameters.
         evaluate_every: The number of epochs between evaluations on val, or on test if there is no
             val and select is last; 0 evaluates at the end only.
         select: The weights to save: last, best on val, or best-on-test as in the paper.
-        rule: The evaluation rule: coco, voc, voc07 or paper.
-        nms_threshold: The IoU above which NMS removes a box (not in DETR).
+        patience: The number of epochs without a better mAP on val after which the training stops;
+            0 trains all epochs. It needs select best and evaluate_every, whose evaluations are the
+            moments at which the training can stop.
+        rule: The evaluation rule; alphaiou eval --help lists them.
     """
 
-    detector: str = "yolov5s"
-    loss: LossSpec = field(default_factory=lambda: LossSpec("iou", 3.0))
+    detector: AnyDetectorConfig = YOLOv5sConfig()
+    loss: LossSpec = LossSpec("iou", 3.0)
     alpha_schedule: AlphaSchedule | None = None
-    data: DataRecipe = field(default_factory=DataRecipe)
+    final_box_gain: float | None = None
+    data: DataRecipe = DataRecipe()
     image_size: int = 640
     batch_size: int = 64
     epochs: int = 300
     seed: int = 0
-    box_gain: float = 0.05
-    final_box_gain: float | None = None
-    objectness_gain: float = 1.0
-    class_gain: float = 0.5
-    objectness: Objectness = "iou"
-    rpn_loss: LossSpec | None = None
-    match_loss: LossSpec | None = None
-    backbone_weights: str = "none"
-    norm: Norm = "auto"
-    backbone_lr_scale: float | None = None
-    dropout: float = 0.1
     noise: float = 0.0
     subset: float = 1.0
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    optimisation: Optimisation = field(default_factory=Optimisation)
+    augmentation: Augmentation = Augmentation()
+    optimisation: Optimisation = Optimisation()
     precision: Precision = "bf16"
+    weights: str = "none"
+    freeze: tuple[str, ...] = ()
     evaluate_every: int = 0
     select: Selection = "last"
-    rule: RuleName = "paper"
-    nms_threshold: float = 0.6
+    patience: int = 0
+    rule: RuleName = DEFAULT_RULE
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed)
-        _check_loss("loss", self.loss, self.detector)
-        for name in ("rpn_loss", "match_loss"):
-            if getattr(self, name) is not None:
-                _check_loss(name, getattr(self, name), self.detector)
-        for name in _POSITIVE:
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name))
+        if self.final_box_gain is not None:
+            check_number("final_box_gain", self.final_box_gain)
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if self.image_size % 32:
             raise ValueError(f"image_size must be a multiple of 32, got {self.image_size}")
-        for name in ("dropout", "noise"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ValueError(f"{name} must be from 0 to below 1, got {getattr(self, name)}")
-        for name in ("subset", "nms_threshold"):
-            if not 0.0 < getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be above 0 and up to 1, got {getattr(self, name)}")
+        if not 0.0 <= self.noise < 1.0:
+            raise ValueError(f"noise must be from 0 to below 1, got {self.noise}")
+        if not 0.0 < self.subset <= 1.0:
+            raise ValueError(f"subset must be above 0 and up to 1, got {self.subset}")
         self._check_together()
 
     def _check_together(self) -> None:
         """Reject combinations of values that are not supported."""
+        kind, detector = self.loss.kind, self.detector
+        if kind in DELTA_LOSSES and kind not in detector.delta_losses:
+            owners = [name for name, other in DETECTORS.items() if kind in other.delta_losses]
+            raise ValueError(
+                f"loss.kind={kind!r} is supported by {', '.join(owners)} only, not by "
+                f"{detector.name}"
+            )
+        detector.check_loss("loss", self.loss)
+        self._check_start()
+        if self.alpha_schedule is not None and kind in DELTA_LOSSES:
+            raise ValueError(f"alpha_schedule: loss.kind={kind!r} has no α")
         if self.batch_size % self.optimisation.accumulate:
             raise ValueError(
                 f"batch_size must be a multiple of optimisation.accumulate, got {self.batch_size} "
@@ -266,15 +298,32 @@ class Recipe:
             raise ValueError("select='best' needs data.val or data.hold_out")
         if self.select == "best-on-test" and self.data.test is None:
             raise ValueError("select='best-on-test' needs data.test")
-        if self.alpha_schedule is not None and self.loss.kind in DELTA_LOSSES:
-            raise ValueError(f"alpha_schedule: loss.kind={self.loss.kind!r} has no α")
-        weights = [name for name in self.loss.modifiers if name in WEIGHING_MODIFIERS]
-        if self.objectness == "similarity" and weights:
+        if self.patience and (self.select != "best" or not self.evaluate_every):
             raise ValueError(
-                f"objectness='similarity' is one minus the loss, which {weights[0]} in "
-                "loss.modifiers weighs; take objectness='iou', or another modifier"
+                "patience needs select='best', a validation split (data.val or data.hold_out) and "
+                f"evaluate_every of at least 1, got select={self.select!r} and "
+                f"evaluate_every={self.evaluate_every}"
             )
-        self._check_detector()
+
+    def _check_start(self) -> None:
+        """Reject random weights that would never be trained."""
+        if not all(self.freeze):
+            raise ValueError("freeze must hold no empty names")
+        if self.weights_source is not None:
+            return
+        self.detector.check_untrained()
+        if self.freeze and not self.detector.pretrained_backbone:
+            raise ValueError("freeze needs weights: random parameters must be trained")
+
+    @property
+    def weights_source(self) -> Path | None:
+        """The weights to start from, if any."""
+        return None if self.weights == "none" else Path(self.weights)
+
+    @property
+    def box_gain(self) -> float:
+        """The weight of the box loss at the start."""
+        return self.detector.box_gain
 
     @property
     def loss_name(self) -> str:
@@ -290,125 +339,79 @@ class Recipe:
         shape = "" if course.shape == "linear" else f" {course.shape}"
         return self.loss.named_with(f" {course.start:g}→{course.end:g}{shape}")
 
-    def _check_detector(self) -> None:
-        """Reject settings that the detector does not support."""
-        for item in fields(self):
-            setting = _SETTING_OF.get(item.name)
-            if setting is None or setting in settings_of(self.detector):
-                continue
-            if getattr(self, item.name) != _default(item):
-                has = ", ".join(name for name in DETECTORS if setting in settings_of(name))
-                raise ValueError(
-                    f"{item.name} is not supported by {self.detector}; it is a setting of {has}"
-                )
-        if self.backbone_weights == "none" and self.norm == "frozen":
-            raise ValueError(
-                "norm='frozen' needs backbone_weights: random norms must be trained; use auto, "
-                "batch or group"
-            )
-        if self.backbone_weights == "imagenet" and self.norm == "group":
-            raise ValueError(
-                "norm='group' does not support backbone_weights='imagenet', which have batch "
-                "norms; use auto, frozen or batch"
-            )
-
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "detector": DETECTORS,
     "precision": get_args(Precision),
     "select": get_args(Selection),
-    "objectness": get_args(Objectness),
-    "norm": get_args(Norm),
     "rule": tuple(RULES),
 }
-_POSITIVE = ("box_gain", "final_box_gain", "objectness_gain", "class_gain", "backbone_lr_scale")
-_LEAST = {"image_size": 1, "batch_size": 1, "epochs": 1, "seed": 0, "evaluate_every": 0}
-#: Fields that only some detectors support, and their names in ``build_detector``.
-_SETTING_OF = {
-    "objectness_gain": "objectness_gain",
-    "class_gain": "class_gain",
-    "objectness": "objectness",
-    "rpn_loss": "rpn_loss",
-    "match_loss": "match_loss",
-    "backbone_weights": "backbone_weights",
-    "norm": "norm",
-    "backbone_lr_scale": "backbone_lr_scale",
-    "dropout": "dropout",
-    "nms_threshold": "postprocess",
+_LEAST = {
+    "image_size": 1,
+    "batch_size": 1,
+    "epochs": 1,
+    "seed": 0,
+    "evaluate_every": 0,
+    "patience": 0,
 }
-
-
-def _check_loss(name: str, loss: LossSpec, detector: str) -> None:
-    if loss.kind in DELTA_LOSSES and name != "match_loss":
-        if detector != FASTER_RCNN:
-            raise ValueError(
-                f"{name}.kind={loss.kind!r} is supported by {FASTER_RCNN} only; with {detector} it "
-                f"must be one of {', '.join(KINDS)}"
-            )
-        if (loss.alpha, loss.penalty_alpha) != (1.0, None):
-            raise ValueError(f"{name}.kind={loss.kind!r} has no power; {name}.alpha must be 1")
-        if loss.modifiers:
-            raise ValueError(
-                f"{name}.kind={loss.kind!r} does not support modifiers; {name}.modifiers must be "
-                f"empty, got {' '.join(loss.modifiers)}"
-            )
-        return
-    check_choice(f"{name}.kind", loss.kind, tuple(KINDS))
-    check_modifiers(f"{name}.modifiers", loss.modifiers)
-    try:
-        check_alphas(loss.alpha, loss.penalty_alpha)
-    except ValueError as error:
-        raise ValueError(f"{name}.{error}") from None
-    if name == "match_loss":
-        check_stateless(f"{name}.modifiers", loss.module())
 
 
 def recipe_hash(recipe: Recipe) -> str:
-    """Return the name of a run: 12 hex digits that hash the settings that differ from the defaults.
-
-    Adding a field in a later version does not change the names of earlier runs.
+    """Return the name of a run: 12 hex digits that hash every setting.
 
     Examples:
         >>> recipe_hash(Recipe()) == recipe_hash(Recipe(seed=0)) != recipe_hash(Recipe(seed=1))
         True
     """
-    text = json.dumps(_changed(recipe), sort_keys=True)
+    # Converted back and forth, a number is a float or an integer as its field says.
+    values = without_added(to_plain(msgspec.convert(to_plain(recipe), type(recipe))))
+    text = json.dumps({"schema": SCHEMA, "recipe": values}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _changed(part: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
-    """Return the fields of a dataclass that differ from the defaults, recursively."""
-    changed = {}
-    for item in fields(part):
-        value = getattr(part, item.name)
-        if value != _default(item):
-            changed[item.name] = _changed(value) if is_dataclass(value) else value
-    return changed
+def without_added(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe as JSON values, without added fields that do what runs did before."""
+    rest: dict[str, Any] = json.loads(json.dumps(values))
+    for path, earlier in ADDED.items():
+        *parents, name = path.split(".")
+        part: Any = rest
+        for parent in parents:
+            part = part.get(parent) or {}
+        if name in part and part[name] == json.loads(json.dumps(earlier)):
+            del part[name]
+    return rest
 
 
-def _default(item: Field[Any]) -> Any:  # noqa: ANN401
-    """Return the default of a field, or ``MISSING`` if it has none."""
-    return item.default if item.default_factory is MISSING else item.default_factory()
+def recipe_from(values: Mapping[str, Any], where: str = "") -> Recipe:
+    """Build a recipe from plain values, as in records and YAML files.
 
+    Args:
+        values: The values by field; fields that are not given have their defaults.
+        where: The file of the values, for messages.
 
-def recipe_from(values: Mapping[str, Any], kind: type[AnyRecipe] = Recipe) -> AnyRecipe:  # type: ignore[assignment]
-    """Rebuild a recipe from the dictionary in a record.
+    Raises:
+        ConfigError: If a field is unknown or a value does not fit; the message names the field.
 
     Examples:
-        >>> from dataclasses import asdict
         >>> recipe = Recipe(epochs=5)
-        >>> recipe_from(asdict(recipe)) == recipe
+        >>> recipe_from(to_plain(recipe)) == recipe
         True
     """
-    hints = get_type_hints(kind)
-    known = {}
-    for item in fields(kind):  # type: ignore[arg-type]
-        if item.name not in values:
-            continue
-        value = values[item.name]
-        hint = hints[item.name]
-        inner = next((t for t in (hint, *get_args(hint)) if is_dataclass(t)), None)
-        if isinstance(value, Mapping) and isinstance(inner, type):
-            value = recipe_from(value, inner)
-        known[item.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**known)
+    try:
+        nested = nested_settings(values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}" if where else str(error)) from None
+    return from_plain(nested, Recipe, where=where, texts=TEXTS)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """Read a recipe from a YAML file.
+
+    Raises:
+        ConfigError: If the file cannot be read, or is not a recipe; the message names the field.
+    """
+    return recipe_from(read_yaml(path), str(path))
+
+
+def write_recipe(recipe: Recipe, path: Path) -> None:
+    """Write a recipe to a YAML file that ``alphaiou train --config`` reads."""
+    write_yaml(recipe, path, f"alphaiou train --config {path.name}")

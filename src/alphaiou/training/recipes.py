@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from alphaiou.data.pipeline.augment import Augmentation
-from alphaiou.detectors.registry import DELTA_LOSSES, DETR, FASTER_RCNN
+from alphaiou.detectors.base import DetectorConfig
+from alphaiou.detectors.detr.config import DETRConfig
+from alphaiou.detectors.faster_rcnn.config import FasterRCNNConfig
+from alphaiou.detectors.registry import DELTA_LOSSES
+from alphaiou.detectors.yolov5.config import YOLOv5Config, YOLOv5nConfig, YOLOv5sConfig
 from alphaiou.losses.spec import LossSpec
 from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
 
@@ -24,6 +29,27 @@ def paper() -> Recipe:
     return Recipe(data=ANY_DATA, precision=AUTO)
 
 
+def paper_code() -> Recipe:
+    """The paper's YOLOv5s as its published code trained and scored it.
+
+    Objectness learns the powered, penalised IoU, NMS removes boxes above an IoU of 0.5, and the
+    weights are those that scored best on the test set, whose scores are optimistic.
+
+    Examples:
+        >>> recipe = paper_code()
+        >>> recipe.detector.objectness, recipe.detector.nms_threshold, recipe.select, recipe.rule
+        ('similarity', 0.5, 'best-on-test', 'yolov5')
+    """
+    return replace(
+        paper(),
+        detector=YOLOv5sConfig(objectness="similarity", nms_threshold=0.5),
+        data=replace(ANY_DATA, val=None, test="test"),
+        evaluate_every=1,
+        select="best-on-test",
+        rule="yolov5",
+    )
+
+
 def voc320() -> Recipe:
     """The paper's training at half the image size and a third of the epochs, scored on test."""
     data = replace(ANY_DATA, val=None, test="test")
@@ -38,14 +64,12 @@ def quick() -> Recipe:
     short as the training.
     """
     return Recipe(
-        detector="yolov5n",
+        detector=YOLOv5nConfig(objectness_gain=20.0, class_gain=4.0),
         data=replace(ANY_DATA, path="shapes-plain-96", test=None),
         image_size=96,
         batch_size=16,
         epochs=9,
         subset=0.5,
-        objectness_gain=20.0,
-        class_gain=4.0,
         augmentation=Augmentation(mosaic=0.0, scale=0.3),
         optimisation=Optimisation(
             lr=0.02,
@@ -76,14 +100,11 @@ def faster_rcnn() -> Recipe:
         ((8, 11), 10.0)
     """
     return Recipe(
-        detector=FASTER_RCNN,
+        detector=FasterRCNNConfig(backbone_weights="imagenet"),
         data=ANY_DATA,
         image_size=800,
         batch_size=16,
         epochs=12,
-        box_gain=10.0,
-        backbone_weights="imagenet",
-        nms_threshold=0.5,
         augmentation=MIRRORED,
         optimisation=Optimisation(
             lr=0.02,
@@ -112,14 +133,12 @@ def detr() -> Recipe:
         (0.1, 'giou:3')
     """
     return Recipe(
-        detector=DETR,
+        detector=DETRConfig(backbone_weights="imagenet"),
         loss=LossSpec("giou", 3.0),
         data=ANY_DATA,
         image_size=800,
         batch_size=16,
         epochs=150,
-        box_gain=2.0,
-        backbone_weights="imagenet",
         augmentation=MOVED,
         optimisation=Optimisation(
             optimiser="adamw",
@@ -141,7 +160,8 @@ def detr() -> Recipe:
 
 def voc320_faster_rcnn() -> Recipe:
     """Faster R-CNN from scratch at 320 pixels in the base 12 epochs, scored on test."""
-    return replace(_from_scratch(faster_rcnn(), epochs=12, drops=(8, 11)), norm="batch")
+    recipe = _from_scratch(faster_rcnn(), epochs=12, drops=(8, 11))
+    return replace(recipe, detector=FasterRCNNConfig(norm="batch"))
 
 
 def voc320_detr() -> Recipe:
@@ -153,7 +173,7 @@ def voc320_detr() -> Recipe:
     """
     recipe = _from_scratch(detr(), epochs=80, drops=(64,))
     how = replace(recipe.optimisation, lr=2e-4, warmup_steps=500, ema_decay=0.9998)
-    return replace(recipe, batch_size=32, dropout=0.0, optimisation=how)
+    return replace(recipe, detector=DETRConfig(dropout=0.0), batch_size=32, optimisation=how)
 
 
 def _from_scratch(recipe: Recipe, *, epochs: int, drops: tuple[int, ...]) -> Recipe:
@@ -163,7 +183,6 @@ def _from_scratch(recipe: Recipe, *, epochs: int, drops: tuple[int, ...]) -> Rec
         data=voc320().data,
         image_size=320,
         epochs=epochs,
-        backbone_weights="none",
         augmentation=MOVED,
         optimisation=replace(recipe.optimisation, drops=drops, warmup_steps=1000),
     )
@@ -171,6 +190,7 @@ def _from_scratch(recipe: Recipe, *, epochs: int, drops: tuple[int, ...]) -> Rec
 
 RECIPES: dict[str, Callable[[], Recipe]] = {
     "paper": paper,
+    "paper-code": paper_code,
     "voc320": voc320,
     "quick": quick,
     "faster-rcnn": faster_rcnn,
@@ -178,6 +198,17 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "voc320-faster-rcnn": voc320_faster_rcnn,
     "voc320-detr": voc320_detr,
 }
+
+
+def from_scratch(detector: DetectorConfig) -> Recipe:
+    """Return the last named recipe of a detector, which needs no pretrained weights.
+
+    Examples:
+        >>> from_scratch(DETRConfig()).detector.dropout
+        0.0
+    """
+    named = [recipe() for recipe in RECIPES.values()]
+    return [recipe for recipe in named if type(recipe.detector) is type(detector)][-1]
 
 
 def default_box_gain(recipe: Recipe) -> float:
@@ -189,18 +220,52 @@ def default_box_gain(recipe: Recipe) -> float:
     """
     if recipe.loss.kind in DELTA_LOSSES:
         return 1.0  # losses of deltas are larger than losses of boxes
-    own = {FASTER_RCNN: faster_rcnn, DETR: detr}.get(recipe.detector, paper)
-    return own().box_gain
+    return type(recipe.detector)().box_gain
 
 
 def at_default_gain(recipe: Recipe) -> Recipe:
     """Return the recipe with the constant default box gain of its detector."""
-    return replace(recipe, box_gain=default_box_gain(recipe), final_box_gain=None)
+    return with_box_gain(recipe, default_box_gain(recipe), None)
+
+
+def with_settings(recipe: Recipe, **settings: Any) -> Recipe:  # noqa: ANN401
+    """Return the recipe with other settings of its detector.
+
+    Examples:
+        >>> with_settings(detr(), dropout=0.0).detector.dropout
+        0.0
+    """
+    return replace(recipe, **settings)
+
+
+def with_box_gain(recipe: Recipe, gain: float, final: float | None = None) -> Recipe:
+    """Return the recipe with another box gain.
+
+    Examples:
+        >>> with_box_gain(paper(), 0.1).detector.box_gain
+        0.1
+    """
+    return replace(recipe, detector=replace(recipe.detector, box_gain=gain), final_box_gain=final)
 
 
 def is_constant(recipe: Recipe) -> bool:
     """Return whether α and the box gain stay constant during the training."""
     return recipe.alpha_schedule is None and recipe.final_box_gain is None
+
+
+def learns_similarity(recipe: Recipe) -> bool:
+    """Return whether objectness learns the powered, penalised IoU, as in the paper's code."""
+    return getattr(recipe.detector, "objectness", "iou") == "similarity"
+
+
+def objectness_alpha(recipe: Recipe) -> float:
+    """Return the power of the objectness target, 1 for detectors without one.
+
+    Examples:
+        >>> objectness_alpha(with_settings(paper(), objectness_alpha=2.0)), objectness_alpha(detr())
+        (2.0, 1.0)
+    """
+    return getattr(recipe.detector, "objectness_alpha", 1.0)
 
 
 def without_power(recipe: Recipe) -> Recipe:
@@ -218,7 +283,7 @@ def gain_factor(recipe: Recipe) -> float:
     """Return the box gain as a multiple of the default.
 
     Examples:
-        >>> gain_factor(replace(detr(), box_gain=1.0))
+        >>> gain_factor(with_box_gain(detr(), 1.0))
         0.5
     """
     return round(recipe.box_gain / default_box_gain(recipe), 6)
@@ -234,19 +299,22 @@ def gain_name(recipe: Recipe) -> str:
     start = f"×{gain_factor(recipe):g}"
     if recipe.final_box_gain is None:
         return start
-    return f"{start}→{gain_factor(replace(recipe, box_gain=recipe.final_box_gain)):g}"
+    return f"{start}→{gain_factor(with_box_gain(recipe, recipe.final_box_gain)):g}"
 
 
 def other_factors(recipe: Recipe, base: Recipe) -> list[str]:
     """Return the labels of the other gains and the learning rate that differ from a base recipe.
 
     Examples:
-        >>> other_factors(replace(paper(), class_gain=1.0, objectness_gain=4.0), paper())
+        >>> detector = replace(paper().detector, class_gain=1.0, objectness_gain=4.0)
+        >>> other_factors(replace(paper(), detector=detector), paper())
         ['class gain ×2', 'objectness gain ×4']
     """
-    factors = {
-        "class gain": recipe.class_gain / base.class_gain,
-        "objectness gain": recipe.objectness_gain / base.objectness_gain,
-        "learning rate": recipe.optimisation.lr / base.optimisation.lr,
-    }
+    factors = {"learning rate": recipe.optimisation.lr / base.optimisation.lr}
+    if isinstance(recipe.detector, YOLOv5Config) and isinstance(base.detector, YOLOv5Config):
+        factors = {
+            "class gain": recipe.detector.class_gain / base.detector.class_gain,
+            "objectness gain": recipe.detector.objectness_gain / base.detector.objectness_gain,
+            **factors,
+        }
     return [f"{name} ×{by:g}" for name, by in factors.items() if round(by, 6) != 1]

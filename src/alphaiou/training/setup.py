@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import torch
 
 from alphaiou._shapes import Float64
 from alphaiou.data.dataset import DetectionDataset, load_dataset, split_names
-from alphaiou.data.derived import fingerprint
+from alphaiou.data.derived import fingerprint, image_digests
 from alphaiou.data.index import DetectionIndex
 from alphaiou.data.noise import perturb_index
 from alphaiou.data.pipeline.cache import (
@@ -28,15 +28,21 @@ from alphaiou.data.pipeline.stream import StreamedImages
 from alphaiou.data.problems import MISSING, DataError, Problem, left_out
 from alphaiou.data.subset import subset_index
 from alphaiou.detectors import Detector
-from alphaiou.detectors.registry import detector_from
+from alphaiou.inference.start_weights import read_start_weights, start_from
+from alphaiou.inference.weights import Checkpoint
 from alphaiou.training.batches import CachedBatches, StreamedBatches, seed_of
+from alphaiou.training.callbacks import Callback
 from alphaiou.training.processes import Processes
 from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
-from alphaiou.training.step import StepOptions, TrainingStep
+from alphaiou.training.step import Batches, StepOptions, TrainingStep
 
 Images = ImageCache | StreamedImages
 #: Decoded images by folder, split, files, image size and device.
 DecodedSets = dict[tuple[object, ...], DecodedImages]
+#: Hashes of the annotations, and of the sizes and times of the image files, of all splits.
+DataDigest = dict[str, str]
+#: A change of the data that need not be one: copies have other times than their originals.
+TOUCHED = "image files have other times, but the same sizes in bytes; their content is not compared"
 #: The kind of problem of an image that is listed twice.
 REPEATED = "image-duplicate"
 
@@ -81,12 +87,16 @@ class Execution:
 
 @dataclass(frozen=True)
 class Report:
-    """Callbacks for the progress of a run; by default they do nothing."""
+    """Callbacks for the progress of a run; by default they do nothing.
+
+    ``prepared`` is called before the first step, with the batches and the names of the classes.
+    """
 
     note: Callable[[str], None] = lambda _: None
     cached: Callable[[int, int], None] = lambda _done, _all: None
     stepped: Callable[[int, int, int], None] = lambda _epoch, _step, _steps: None
     epoch_done: Callable[[dict[str, Any]], None] = lambda _: None
+    prepared: Callable[[Batches, tuple[str, ...]], None] = lambda _batches, _classes: None
 
 
 @dataclass(frozen=True)
@@ -111,9 +121,11 @@ class Run:
         caches: The images: ``train``, and ``val`` and ``test`` if the run has them.
         step: The training step, which holds the state of the training.
         notes: Messages about images and boxes that were left out or changed.
+        weights_from: The digest of the file of the weights that the training started from, if any.
         history: The losses, speed and scores of every epoch so far.
         best: The epoch of the saved weights if the recipe selects the best.
         saved_at: The time of the last checkpoint, by the monotonic clock.
+        unsaved: The state after the last whole epoch, if it is not saved.
     """
 
     recipe: Recipe
@@ -123,17 +135,12 @@ class Run:
     caches: dict[str, Images]
     step: TrainingStep
     notes: list[str]
+    weights_from: str | None = None
     history: list[dict[str, Any]] = field(default_factory=list)
     best: dict[str, Any] | None = None
     saved_at: float = field(default_factory=time.monotonic)
-
-    def data_mark(self) -> str:
-        """Return a fingerprint of the images and boxes of the run."""
-        sets = (self.sets.train, self.sets.val, self.sets.test)
-        readable = "+".join(str(len(cache)) for cache in self.caches.values())
-        return (
-            f"{fingerprint([dataset.index for dataset in sets if dataset is not None])} {readable}"
-        )
+    unsaved: Checkpoint | None = None
+    callbacks: tuple[Callback, ...] = ()
 
 
 # --- automatic settings ---------------------------------------------------------------------------
@@ -173,7 +180,7 @@ def resolve_splits(data: DataRecipe, select: Selection = "last") -> DataRecipe:
         train = _named(names, whole) or _only(data.path, names)
     if val == AUTO:
         taken = data.hold_out or train.endswith("trainval")
-        val = None if taken else _named(names, ("val", "valid", "validation"), but=train)
+        val = None if taken else _named(names, ("val",), but=train)
     if test == AUTO:
         test = _named(names, ("test",), but=train)
     return replace(data, train=train, val=val, test=test)
@@ -217,6 +224,42 @@ class RunSets:
     val: DetectionDataset | None
     test: DetectionDataset | None
     notes: tuple[str, ...]
+    digest: DataDigest
+
+
+def data_digest(data: DataRecipe) -> DataDigest:
+    """Return the digest of the splits of a recipe as they are now.
+
+    Raises:
+        DataError: If the data set cannot be opened.
+    """
+    splits = [name for name in (data.train, data.val, data.test) if name]
+    return _digest([load_dataset(data.path, split).index for split in splits])
+
+
+def _digest(splits: Sequence[DetectionIndex]) -> DataDigest:
+    images = [image_digests(index) for index in splits]
+    return {
+        "annotations": fingerprint(splits),
+        "image_sizes": " ".join(sizes for sizes, _ in images),
+        "image_times": " ".join(times for _, times in images),
+    }
+
+
+def changed_data(before: DataDigest, now: DataDigest) -> str | None:
+    """Return what has changed between two digests, in words, or None.
+
+    Examples:
+        >>> changed_data({"annotations": "a"}, {"annotations": "b"})
+        'the annotations have changed'
+    """
+    if before["annotations"] != now["annotations"]:
+        return "the annotations have changed"
+    if before["image_sizes"] != now["image_sizes"]:
+        return "image files have changed in size"
+    if before["image_times"] != now["image_times"]:
+        return TOUCHED
+    return None
 
 
 def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
@@ -238,6 +281,7 @@ def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
     for index in (train, val, test):
         if index is not None:
             check_whole(index, len(index), index.problems, missing)
+    digest = _digest([index for index in (train, val, test) if index is not None])
     for other in (val, test):
         if other is not None:
             notes += _opened(other)
@@ -247,7 +291,7 @@ def run_sets(recipe: Recipe, missing: float = 1.0) -> RunSets:
         notes.append(f"{len(val):,} training images held out for validation")
     train, more = training_index(train, recipe)
     sets = [None if index is None else DetectionDataset(index) for index in (val, test)]
-    return RunSets(DetectionDataset(train), sets[0], sets[1], (*notes, *more))
+    return RunSets(DetectionDataset(train), sets[0], sets[1], (*notes, *more), digest)
 
 
 def training_index(index: DetectionIndex, recipe: Recipe) -> tuple[DetectionIndex, list[str]]:
@@ -336,6 +380,9 @@ def _check_classes(train: DetectionIndex, other: DetectionIndex) -> None:
 def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
     """Open the data sets and build the detector; both depend on the recipe only."""
     missing = context.execution.missing
+    # First, as images take longer.
+    source = recipe.weights_source
+    weights = None if source is None else read_start_weights(source)
     sets = run_sets(recipe, missing)
     notes = list(sets.notes)
     for note in notes:
@@ -349,11 +396,21 @@ def prepare(recipe: Recipe, folder: Path, context: RunContext) -> Run:
             if lost := left_out(caches[name].problems):
                 notes.append(f"{dataset.index.split}: {lost}")
     torch.manual_seed(seed_of("weights", recipe.seed))
-    detector = detector_from(asdict(recipe), len(sets.train.index.classes))
+    detector = recipe.detector.build(
+        len(sets.train.index.classes),
+        recipe.detector.box_loss(recipe.loss, recipe.alpha_schedule),
+        image_size=recipe.image_size,
+        pretrained=weights is None,
+    )
+    detector.freeze(recipe.freeze)
+    if weights is not None:
+        notes.append(start_from(detector, weights, recipe.detector.name, sets.train.index.classes))
+        context.report.note(notes[-1])
     sizes = torch.from_numpy(box_sizes(sets.train.index, recipe.image_size))
     detector.fit_boxes(sizes.float(), seed=recipe.seed)
     step = _step(recipe, detector.to(context.device), caches["train"], sets.train.index, context)
-    return Run(recipe, folder, context, sets, caches, step, notes)
+    digest = None if weights is None else weights.digest
+    return Run(recipe, folder, context, sets, caches, step, notes, digest)
 
 
 def _images(dataset: DetectionDataset, image_size: int, context: RunContext) -> Images:

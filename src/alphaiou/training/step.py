@@ -46,6 +46,8 @@ class Batches(Protocol):
 
     #: Whether ``draw`` can be captured in a CUDA graph.
     capturable: bool
+    #: The device of the batches.
+    device: torch.device
 
     def begin_epoch(self, epoch: int) -> None:
         """Start an epoch; its batches depend only on the seed and the epoch."""
