@@ -1,21 +1,23 @@
 """RF-DETR of the real package, trained from random weights on drawn images."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 
 import pytest
 import torch
 from torch.nn.functional import interpolate
 
-from alphaiou import AlphaIoULoss, convert_boxes, load_dataset
+from alphaiou import AlphaIoULoss, convert_boxes, load_dataset, quality_loss
+from alphaiou.losses import QUALITY_LOSSES
 
 pytest.importorskip("rfdetr", reason="RF-DETR is not installed: pip install 'rfdetr>=1.11'")
 from alphaiou.integrations._patching import UnsupportedVersionError
-from alphaiou.integrations.rfdetr import NAME, restore_box_loss, use_box_loss
+from alphaiou.integrations.rfdetr import NAME, restore_box_loss, use_box_loss, use_quality_loss
 
 # isort: split
 from rfdetr.config import RFDETRNanoConfig, TrainConfig
-from rfdetr.models import build_criterion_from_config, build_model_from_config
+from rfdetr.models import build_criterion_from_config, build_model_from_config, lwdetr
 from rfdetr.models import criterion as criteria
 from rfdetr.utilities import box_ops
 from rfdetr.utilities.tensors import NestedTensor
@@ -40,6 +42,7 @@ def own_loss_at_the_end():
     yield
     restore_box_loss()
     assert box_ops.elementwise_generalized_box_iou is OWN
+    assert lwdetr.SetCriterion is criteria.SetCriterion
 
 
 @cache
@@ -67,9 +70,10 @@ def build(**changes):
     return build_model_from_config(*configs).train(), build_criterion_from_config(*configs)[0]
 
 
-def train(box_loss=None, **options):
+def train(box_loss=None, quality=None, **options):
     """The losses of each step of a training, by name."""
-    model, criterion = build()
+    with nullcontext() if quality is None else use_quality_loss(quality):
+        model, criterion = build()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     steps = []
     with nullcontext() if box_loss is None else use_box_loss(box_loss, **options):
@@ -176,3 +180,77 @@ def test_a_version_without_the_place_is_refused(monkeypatch):
         patch.delattr(box_ops, NAME)
         with pytest.raises(UnsupportedVersionError, match=r"box_ops.*knows rfdetr 1\.11"):
             use_box_loss("giou")
+
+
+# --- quality losses -------------------------------------------------------------------------------
+
+
+def test_a_training_with_ia_bce_is_the_one_it_was(own_steps):
+    for ours, own in zip(train(quality="ia_bce"), own_steps, strict=True):
+        assert ours == pytest.approx(own, rel=1e-4, abs=1e-5)
+
+
+def test_another_quality_loss_changes_every_class_loss_and_in_the_first_step_nothing_else(
+    own_steps,
+):
+    steps = train(quality="mal:2")
+    changed = {name for name, loss in steps[0].items() if loss != own_steps[0][name]}
+    assert changed == {name for name in own_steps[0] if name.startswith("loss_ce")}
+    assert len(changed) == 3
+    both = train("giou:3", quality="mal:2")
+    changed = {name for name, loss in both[0].items() if loss != own_steps[0][name]}
+    assert changed == {name for name in own_steps[0] if name.startswith(("loss_ce", "loss_giou"))}
+
+
+def test_objects_that_only_fill_up_do_not_count():
+    """RF-DETR pads the objects of a batch to a fixed number and marks those that are real."""
+    _, own = build(group_detr=1)
+    with use_quality_loss("ia_bce"):
+        _, criterion = build(group_detr=1)
+    outputs, targets = outputs_and_targets()
+    padded = []
+    for target in targets:
+        count = len(target["labels"])
+        filler = torch.full((8 - count, 4), 0.5), torch.zeros(8 - count, dtype=torch.int64)
+        padded.append(
+            {
+                "boxes": torch.cat([target["boxes"], filler[0]]),
+                "labels": torch.cat([target["labels"], filler[1]]),
+                "valid": torch.arange(8) < count,
+            }
+        )
+    indices = criterion.matcher(outputs, padded, group_detr=1)
+    # On CUDA, what computes all layers at once with IA-BCE inside serves this very class alone.
+    assert type(criterion) is not criteria.SetCriterion
+    arguments = outputs, padded, indices, torch.tensor(3.0)
+    assert criterion._matched_valid_mask(padded, indices) is not None
+    found, expected = (each.loss_labels(*arguments) for each in (criterion, own))
+    torch.testing.assert_close(found, expected)
+
+
+def test_vfl_and_qfl_are_those_that_rfdetr_has():
+    """Its varifocal loss differentiates p^γ; its position-supervised one is QFL without a share."""
+    generator = torch.Generator().manual_seed(3)
+    logits = (3 * torch.randn(2, 9, 5, generator=generator)).requires_grad_()
+    iou = torch.rand(2, 9, 5, generator=generator) * (
+        torch.rand(2, 9, 5, generator=generator) < 0.3
+    )
+    free = replace(QUALITY_LOSSES["vfl"], hold_weight=False)
+    for kind, theirs in (
+        (free, criteria.sigmoid_varifocal_loss(logits, iou, torch.tensor(4.0))),
+        ("qfl", criteria.position_supervised_loss(logits, iou, torch.tensor(4.0), alpha=-1)),
+    ):
+        ours = quality_loss(logits, iou, kind=kind, reduction="mean", avg_factor=4.0 * 9)
+        torch.testing.assert_close(ours, theirs)
+        gradients = [torch.autograd.grad(loss, logits)[0] for loss in (ours, theirs)]
+        torch.testing.assert_close(*gradients)
+
+
+def test_a_quality_loss_says_what_it_changed_and_the_second_is_refused():
+    handle = use_quality_loss("vfl:2", weight=3.0)
+    place = "rfdetr.models.lwdetr.SetCriterion"
+    assert repr(handle) == f"<QualityLoss(kind='vfl', alpha=2.0, gamma=2.0) × 3 in {place}>"
+    with pytest.raises(ValueError, match="already has"):
+        use_quality_loss("vfl")
+    handle.restore()
+    assert lwdetr.SetCriterion is criteria.SetCriterion

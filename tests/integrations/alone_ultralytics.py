@@ -3,6 +3,7 @@
 Ultralytics is called here as its documentation says; nothing of it is looked into.
 """
 
+import inspect
 import json
 import os
 import runpy
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +29,7 @@ os.environ |= {
     "YOLO_AUTOINSTALL": "false",
 }
 pytest.importorskip(
-    "ultralytics", reason="Ultralytics is not installed: pip install 'ultralytics>=8.2'"
+    "ultralytics", reason="Ultralytics is not installed: pip install 'ultralytics>=8.3'"
 )
 from ultralytics import RTDETR, YOLO
 from ultralytics.cfg import get_cfg
@@ -39,7 +41,15 @@ from ultralytics.utils import tal
 from ultralytics.utils.metrics import Metric, ap_per_class, bbox_iou
 
 from alphaiou.integrations._patching import UnsupportedVersionError
-from alphaiou.integrations.ultralytics import NAMES, restore_box_loss, use_box_loss
+from alphaiou.integrations.ultralytics import (
+    NAMES,
+    main,
+    restore_box_loss,
+    use_box_loss,
+    use_quality_loss,
+)
+from alphaiou.losses import QUALITY_LOSSES, QualityLoss
+from tests.integrations.two_processes_ultralytics import half_batch_step
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "ultralytics_voc320.py"
 OWN = [vars(module)[name] for module, name in NAMES]
@@ -151,10 +161,10 @@ BATCH = {
 }
 
 
-def losses_of(model):
+def losses_of(model, batch=BATCH):
     """The losses of one batch, in the order of the model, boxes first."""
     torch.manual_seed(0)
-    return torch.tensor(_numbers(model(dict(BATCH))[1]), dtype=torch.float64)
+    return torch.tensor(_numbers(model(dict(batch))[1]), dtype=torch.float64)
 
 
 def build(name, kind=YOLO):
@@ -224,6 +234,154 @@ def test_boxes_by_their_centre_and_the_plain_iou():
     assert torch.equal(plain, bbox_iou(*centred, xywh=True))
 
 
+@pytest.mark.parametrize("name", ["yolov8n-obb", "yolo11n-obb", "yolo26n-obb"])
+def test_a_loss_without_angles_is_refused_by_oriented_models(name):
+    model = build(f"{name}.yaml")
+    with use_box_loss("ciou:3"), pytest.raises(ValueError, match="no effect on oriented boxes"):
+        model(dict(OBB_BATCH))
+    assert model(dict(OBB_BATCH))[0].isfinite().all()
+
+
+def test_rtdetr_learns_with_a_power():
+    model = build("rtdetr-resnet50.yaml", RTDETR)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    totals = []
+    with use_box_loss("giou:3") as handle:
+        for _ in range(2):
+            torch.manual_seed(0)
+            total = model(dict(BATCH))[0].sum()
+            optimizer.zero_grad()
+            total.backward()
+            gradients = [p.grad for p in model.parameters() if p.grad is not None]
+            assert all(gradient.isfinite().all() for gradient in gradients)
+            optimizer.step()
+            totals.append(total.item())
+    assert handle.called
+    assert totals[-1] < totals[0]
+
+
+def stop(trainer):
+    """As a kill in the second epoch does."""
+    if trainer.epoch == 1:
+        raise KeyboardInterrupt
+
+
+def test_the_run_records_its_loss_and_a_resume_without_it_warns(options, monkeypatch):
+    model = YOLO("yolov8n.yaml", verbose=False)
+    model.add_callback("on_train_epoch_start", stop)
+    text = "AlphaIoULoss(kind='ciou', alpha=3.0, penalty_alpha=None)"
+    with use_box_loss("ciou:3"), pytest.raises(KeyboardInterrupt):
+        model.train(**options | {"name": "recorded"})
+    folder = Path(model.trainer.save_dir)
+    assert yaml.safe_load((folder / "args.yaml").read_text())["box_loss"] == text
+    last = folder / "weights" / "last.pt"
+    assert torch.load(last, map_location="cpu", weights_only=False)["box_loss"] == text
+    monkeypatch.setattr(sys, "argv", ["", "detect", "train", f"model={last}", "resume=True"])
+    monkeypatch.setattr("ultralytics.cfg.ARGV", sys.argv)
+    with pytest.warns(
+        UserWarning, match=r"last\.pt was trained with .*'ciou', alpha=3\.0.*goes on"
+    ):
+        main()
+    restore_box_loss()
+
+
+def test_the_command_line_takes_the_loss(options, tmp_path):
+    words = options | {"epochs": 1, "name": "words", "project": str(tmp_path)}
+    command = [sys.executable, "-m", "alphaiou.integrations.ultralytics", "detect", "train"]
+    command += ["model=yolov8n.yaml", *(f"{key}={value}" for key, value in words.items())]
+    done = subprocess.run(
+        [*command, "box_loss=ciou:3"], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "kind='ciou', alpha=3.0" in done.stdout
+    row = _row(next(tmp_path.glob("**/results.csv")).read_text())
+    steps = train(options | {"epochs": 1}, "ciou:3")
+    assert row["train/box_loss"] == pytest.approx(steps[:, 0].mean().item(), rel=1e-3)
+
+
+def test_two_processes_have_the_loss_and_one_gradient(tmp_path):
+    """DistributedDataParallel over gloo: Ultralytics itself distributes on GPUs alone."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"]
+    script = Path(__file__).with_name("two_processes_ultralytics.py")
+    subprocess.run([*command, str(script), str(tmp_path)], check=True, capture_output=True)
+    losses, gradients, called = zip(
+        *(torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)), strict=True
+    )
+    assert all(called)
+    assert losses[0] != losses[1]
+    assert torch.equal(*gradients)
+    alone = []
+    for rank in range(2):
+        with use_box_loss("ciou:3"):
+            alone.append(half_batch_step(build("yolov8n.yaml"), rank))
+    assert [loss for loss, _ in alone] == pytest.approx(losses, rel=1e-5)
+    mean = (alone[0][1] + alone[1][1]) / 2
+    torch.testing.assert_close(gradients[0], mean, rtol=1e-3, atol=1e-3 * float(mean.abs().max()))
+
+
+OBB_BATCH = BATCH | {
+    "bboxes": torch.tensor(
+        [[0.5, 0.5, 0.4, 0.2, 0.3], [0.3, 0.3, 0.2, 0.4, 1.2], [0.6, 0.5, 0.5, 0.3, 0.8]]
+    )
+}
+
+
+def oriented_boxes(count=500):
+    """Pairs near one another, as ``cxcywhr``."""
+    generator = torch.Generator().manual_seed(0)
+    center, sides = (20 * torch.rand(count, 2, generator=generator) + 1 for _ in range(2))
+    target = torch.cat([center, sides, 3 * torch.rand(count, 1, generator=generator)], dim=1)
+    noise = torch.randn(count, 5, generator=generator) * torch.tensor([0.5, 0.5, 0.2, 0.2, 0.2])
+    return target + noise.clamp(-0.9, 0.9), target
+
+
+@pytest.mark.parametrize("floor", [{}, {"floor": 0.1}])
+def test_probiou_and_its_gradient_are_those_of_ultralytics(floor):
+    if not set(floor) <= set(inspect.signature(yolo_loss.probiou).parameters):
+        pytest.skip("this version has no floor")
+    pred, target = oriented_boxes()
+    pred.requires_grad_()
+    own = 1 - yolo_loss.probiou(pred, target, **floor)
+    with use_box_loss("probiou"):
+        ours = 1 - yolo_loss.probiou(pred, target, **floor)
+    assert ours.shape == own.shape == (500, 1)
+    torch.testing.assert_close(ours, own, rtol=0, atol=1e-5)
+    gradients = [torch.autograd.grad(loss.sum(), pred)[0] for loss in (ours, own)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["yolov8n-obb", "yolo11n-obb", "yolo26n-obb"])
+def test_every_oriented_yolo_takes_the_loss_for_its_boxes_alone(name):
+    model = build(f"{name}.yaml")
+    own = losses_of(model, OBB_BATCH)
+    with use_box_loss("probiou"):
+        torch.testing.assert_close(losses_of(model, OBB_BATCH), own, rtol=1e-4, atol=0)
+    for loss in ("probiou:3", AlphaIoULoss("iou", 3.0, box_format="cxcywhr")):
+        with use_box_loss(loss):
+            changed = losses_of(model, OBB_BATCH)
+        assert changed[0] != own[0]
+        assert torch.equal(changed[1:], own[1:])
+    assert torch.equal(losses_of(model, OBB_BATCH), own)
+
+
+def test_a_loss_for_oriented_boxes_and_what_it_replaces():
+    pred, target = oriented_boxes()
+    with use_box_loss("giou:3", weight=2.0, box_format="cxcywhr") as handle:
+        found = 1 - yolo_loss.probiou(pred, target)
+        assert yolo_loss.bbox_iou is OWN[0]
+    expected = 2 * alpha_iou_loss(pred, target, kind="giou", alpha=3.0, box_format="cxcywhr")
+    torch.testing.assert_close(found[:, 0], expected)
+    assert repr(handle).endswith(
+        "in ultralytics.utils.loss.probiou, ultralytics.engine.trainer.generate_ddp_command, "
+        "BaseTrainer.run_callbacks>"
+    )
+    with pytest.raises(ValueError, match="kind 'probiou' is for oriented boxes"):
+        use_box_loss("probiou:3", box_format="xyxy")
+    with pytest.raises(ValueError, match="kind 'siou' is for axis-aligned boxes"):
+        use_box_loss("siou", box_format="cxcywhr")
+    with pytest.raises(ValueError, match="box_format must be"):
+        use_box_loss("iou", box_format="cxcywh")
+
+
 def test_half_precision():
     pred, target = (b.to(torch.bfloat16) for b in boxes())
     with use_box_loss("ciou:3"):
@@ -235,7 +393,8 @@ def test_it_says_what_it_changed_and_the_second_is_refused():
     assert repr(handle) == (
         "<AlphaIoULoss(kind='ciou', alpha=3.0, penalty_alpha=None) × 2 in "
         "ultralytics.utils.loss.bbox_iou, ultralytics.models.utils.loss.bbox_iou, "
-        "ultralytics.engine.trainer.generate_ddp_command>"
+        "ultralytics.utils.loss.probiou, ultralytics.engine.trainer.generate_ddp_command, "
+        "BaseTrainer.run_callbacks>"
     )
     with pytest.raises(ValueError, match=r"ultralytics\.utils\.loss\.bbox_iou.*already"):
         use_box_loss("iou")
@@ -246,7 +405,7 @@ def test_it_says_what_it_changed_and_the_second_is_refused():
 def test_a_version_without_a_place_is_refused_and_left_as_it_is(monkeypatch):
     with monkeypatch.context() as patch:
         patch.delattr(rtdetr_loss, "bbox_iou")
-        with pytest.raises(UnsupportedVersionError, match=r"knows ultralytics 8\.2 to 8\.4"):
+        with pytest.raises(UnsupportedVersionError, match=r"knows ultralytics 8\.3 to 8\.4"):
             use_box_loss("ciou")
         assert yolo_loss.bbox_iou is OWN[0]
 
@@ -286,3 +445,63 @@ def test_the_benchmark_trains_with_both_losses_and_leaves_their_records(tmp_path
     tables = [(tmp_path / "work" / name / "results.csv").read_text() for name in names]
     before, after = (_row(table)["train/box_loss"] for table in tables)
     assert after > 1.01 * before
+
+
+# --- quality losses -------------------------------------------------------------------------------
+
+#: Ultralytics differentiates p^γ, and its RT-DETR has settings of its own.
+FREE = replace(QUALITY_LOSSES["vfl"], hold_weight=False)
+ITS_VFL = QualityLoss(FREE)
+RTDETR_VFL = QualityLoss(replace(FREE, negative_weight=0.25), gamma=1.5)
+
+
+def test_vfl_is_that_of_ultralytics():
+    generator = torch.Generator().manual_seed(0)
+    scores = (3 * torch.randn(2, 7, 4, generator=generator)).requires_grad_()
+    label = torch.rand(2, 7, 4, generator=generator) < 0.2
+    iou = label * torch.rand(2, 7, 4, generator=generator)
+    own = yolo_loss.VarifocalLoss()(scores, iou, label.float())
+    with use_quality_loss(ITS_VFL):
+        ours = rtdetr_loss.VarifocalLoss(2.0, 0.75)(scores, iou, label.float())
+    torch.testing.assert_close(ours, own)
+    gradients = [torch.autograd.grad(loss, scores)[0] for loss in (ours, own)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_rtdetr_takes_a_quality_loss_for_its_classes_alone():
+    model = build("rtdetr-resnet50.yaml", RTDETR)
+    own = losses_of(model)
+    for loss, same in ((RTDETR_VFL, True), ("mal:3", False)):
+        model.criterion = None  # as in a model whose training starts
+        with use_quality_loss(loss):
+            found = losses_of(model)
+        assert torch.equal(found[[0, 2]], own[[0, 2]])
+        assert (abs(found[1] - own[1]) < 1e-5 * own[1]) == same
+    model.criterion = None
+    with use_quality_loss(RTDETR_VFL, box_loss="giou:3") as handle:
+        both = losses_of(model)
+        assert both[0] != own[0]
+        torch.testing.assert_close(both[1:], own[1:], rtol=1e-5, atol=0)
+        assert "QualityLoss(kind='vfl'" in repr(handle)
+        with pytest.raises(ValueError, match="already"):
+            use_box_loss("iou")
+
+
+def test_a_yolo_has_no_place_for_it():
+    model = build("yolov8n.yaml")
+    own = losses_of(model)
+    with use_quality_loss("mal:3"):
+        assert torch.equal(losses_of(model), own)
+
+
+def test_launched_processes_have_both_losses(options):
+    trainer = DetectionTrainer(overrides=options | {"model": "yolov8n.yaml", "name": "both"})
+    with use_quality_loss("mal:3", weight=2.0, box_loss="giou:3"):
+        pytest.importorskip("cloudpickle", reason="newer versions launch with cloudpickle")
+        _, script = trainers.generate_ddp_command(trainer)
+    first, *_ = Path(script).read_text(encoding="utf-8").splitlines()
+    exec(first)
+    kept = [vars(module)[name] for module, name in NAMES]
+    assert all(now is not before for now, before in zip(kept, OWN, strict=True))
+    assert repr(kept[-1].loss) == "QualityLoss(kind='mal', alpha=3.0, gamma=1.5) × 2"
+    assert kept[0].loss.function.alpha == 3.0

@@ -17,6 +17,7 @@ from mmengine.registry import MODELS, Registry
 from mmengine.runner import Runner
 
 from alphaiou.integrations.mmengine import AlphaIoULoss
+from alphaiou.oriented import set_angle_range
 
 TRUTH = {
     "giou": generalized_box_iou_loss,
@@ -71,6 +72,30 @@ def test_weights_of_zero_give_a_zero_with_a_gradient(shape, reduction):
     assert torch.autograd.grad(loss.sum(), pred)[0].abs().sum() == 0
 
 
+def oriented_pairs(count=20):
+    generator = torch.Generator().manual_seed(count)
+    center, sides = (50 * torch.rand(count, 2, generator=generator) + 1 for _ in range(2))
+    target = torch.cat([center, sides, 3 * torch.rand(count, 1, generator=generator)], dim=1)
+    return target + torch.rand(count, 5, generator=generator), target
+
+
+@pytest.mark.parametrize("kind", ["probiou", "giou"])
+def test_oriented_boxes_in_each_range_of_angles_of_mmrotate(kind):
+    config = {"type": "AlphaIoULoss", "kind": kind, "alpha": 2.0, "box_format": "cxcywhr"}
+    loss = MODELS.build(config)
+    pred, target = oriented_pairs()
+    weight = torch.rand(20, 5)
+    options = {"kind": kind, "alpha": 2.0, "box_format": "cxcywhr"}
+    expected = (alpha_iou_loss(pred, target, **options) * weight.mean(1)).sum() / 7
+    for angle_range in ("oc", "le90", "le135"):
+        written = set_angle_range(pred, angle_range).requires_grad_()
+        value = loss(written, set_angle_range(target, angle_range), weight, avg_factor=7.0)
+        torch.testing.assert_close(value, expected)
+        zero = loss(written, target, torch.zeros(20, 5))
+        assert zero == 0
+        assert torch.autograd.grad(zero, written)[0].abs().sum() == 0
+
+
 def test_no_boxes_give_a_zero_with_a_gradient():
     pred, target = pairs(0)
     for factor in (None, 1.0, 0.0, torch.tensor(0.0)):
@@ -79,12 +104,29 @@ def test_no_boxes_give_a_zero_with_a_gradient():
         loss.backward()
 
 
+def test_targets_that_are_no_boxes_are_warned_about_once_with_the_remedy():
+    _, target = pairs()
+    deltas = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    loss = AlphaIoULoss("giou", 3.0)
+    with pytest.warns(UserWarning, match=r"targets .* no boxes.*reg_decoded_bbox=True"):
+        loss(deltas + 0.1, deltas, avg_factor=20)
+    loss(deltas + 0.1, deltas, avg_factor=20)  # a second warning would fail the test
+    weight = torch.zeros(20, 4)
+    fresh = AlphaIoULoss("giou", 3.0)
+    fresh(target, deltas, weight)  # what does not count may hold anything
+    fresh(target, target)
+    centred = AlphaIoULoss("giou", 3.0, box_format="cxcywh")
+    centred(target, torch.cat([target[:, 2:], target[:, :2]], dim=1))
+
+
 def test_a_factor_with_a_sum_and_unknown_reductions_are_refused():
     pred, target = pairs()
     with pytest.raises(ValueError, match="avg_factor needs reduction='mean'"):
         AlphaIoULoss(reduction="sum")(pred, target, avg_factor=3.0)
     with pytest.raises(ValueError, match="reduction_override"):
         AlphaIoULoss()(pred, target, reduction_override="max")
+    with pytest.raises(AssertionError, match="reduction_override"):  # as MMDetection's own tests
+        AlphaIoULoss()(pred, target, reduction_override=True)
     with pytest.raises(ValueError, match="reduction must be"):
         AlphaIoULoss(reduction="max")
     with pytest.raises(ValueError, match="loss_weight"):

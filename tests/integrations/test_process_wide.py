@@ -7,13 +7,13 @@ import torch
 
 from alphaiou.integrations._patching import (
     Change,
+    InstalledLoss,
     Similarity,
     UnsupportedVersionError,
     check_name,
     install_process_wide,
     restore_names,
 )
-from alphaiou.losses.pair_loss import PairLoss
 
 SOURCE = """
 def similarity(pred, target):
@@ -33,7 +33,12 @@ def framework(source=SOURCE):
 
 
 def change(module, loss="iou:2"):
-    return Change(module, "similarity", Similarity(PairLoss(loss)))
+    return Change(module, "similarity", Similarity(InstalledLoss(loss)))
+
+
+def install(module):
+    changed = change(module)
+    return install_process_wide(changed.replacement.loss, [changed], cause="a test")
 
 
 BOXES = torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[0.0, 0.0, 4.0, 2.0]])
@@ -42,8 +47,10 @@ BOXES = torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[0.0, 0.0, 4.0, 2.0]
 def test_the_loss_goes_in_and_what_was_there_comes_back():
     module = framework()
     own = dict(vars(module))
-    with install_process_wide("loss", [change(module)]) as handle:
-        assert repr(handle) == "<loss in framework.loss.similarity>"
+    with install(module) as handle:
+        assert repr(handle) == (
+            "<AlphaIoULoss(kind='iou', alpha=2.0, penalty_alpha=None) in framework.loss.similarity>"
+        )
         torch.testing.assert_close(module.Loss().forward(*BOXES), torch.tensor([0.75]))
     assert dict(vars(module)) == own
     handle.restore()
@@ -53,14 +60,14 @@ def test_the_loss_goes_in_and_what_was_there_comes_back():
 def test_the_second_is_refused_and_changes_nothing_until_the_first_is_out():
     module = framework()
     own = module.similarity
-    first = install_process_wide("first", [change(module)])
+    first = install(module)
     replacement = module.similarity
     with pytest.raises(ValueError, match=r"framework\.loss\.similarity already.*restore_box_loss"):
-        install_process_wide("second", [change(module)])
+        install(module)
     assert module.similarity is replacement
     restore_names([(module, "similarity")])
     assert module.similarity is own
-    second = install_process_wide("second", [change(module)])
+    second = install(module)
     first.restore()
     assert module.similarity is second.changes[0].replacement
     second.restore()

@@ -35,7 +35,8 @@ def test_a_framework_is_imported_by_its_own_module_and_missed_with_the_line_that
         import sys
         from importlib import import_module
         import alphaiou, alphaiou.integrations, alphaiou.losses
-        for name in ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr"):
+        names = ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr")
+        for name in (*names, "yolov5", "libreyolo"):
             assert name not in sys.modules
             sys.modules[name] = None
             try:
@@ -48,9 +49,11 @@ def test_a_framework_is_imported_by_its_own_module_and_missed_with_the_line_that
     assert list(installs) == [
         "pip install 'torchvision>=0.24'",
         "pip install 'transformers>=4.57' scipy",
-        "pip install 'ultralytics>=8.2'",
+        "pip install 'ultralytics>=8.3'",
         "pip install 'mmengine>=0.10'",
         "pip install 'rfdetr>=1.11'",
+        "pip install 'yolov5>=7.0'",
+        "pip install 'libreyolo>=1.6'",
     ]
 
 

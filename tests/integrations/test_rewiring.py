@@ -9,6 +9,7 @@ import torch
 
 from alphaiou.integrations._patching import (
     Change,
+    InstalledLoss,
     Replacement,
     Rewired,
     UnsupportedVersionError,
@@ -85,10 +86,14 @@ def changes(model):
     return [Change(model[0], "forward", Constant(1)), Change(model[1], "note", Constant(2))]
 
 
+def installed(model):
+    return install(model, InstalledLoss("iou"), changes(model), cause="a test", description="loss")
+
+
 def test_everything_is_put_back():
     model = linear()
     before = {name: dict(vars(module)) for name, module in model.named_modules()}
-    with install(model, "loss", changes(model)) as handle:
+    with installed(model) as handle:
         assert model[0](torch.ones(2)) == 1
         assert repr(handle) == "<loss in Sequential.0.forward, Sequential.1.note>"
     assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
@@ -98,26 +103,26 @@ def test_everything_is_put_back():
 
 def test_an_error_in_the_block_puts_back_too():
     model = linear()
-    with pytest.raises(KeyError), install(model, "loss", changes(model)):
+    with pytest.raises(KeyError), installed(model):
         raise KeyError
     assert model[1].note == "own"
 
 
 def test_the_second_time_is_refused_and_changes_nothing():
     model = linear()
-    first = install(model, "loss", changes(model))
+    first = installed(model)
     with pytest.raises(ValueError, match=r"Sequential\.0\.forward.*already.*restore_box_loss"):
-        install(model, "loss", changes(model))
+        installed(model)
     assert model[0].forward is first.changes[0].replacement
     first.restore()
-    second = install(model, "loss", changes(model))
+    second = installed(model)
     first.restore()  # its own change is gone already: the second one stays
     assert model[0].forward is second.changes[0].replacement
 
 
 def test_a_copy_is_put_back_without_its_handle():
     model = linear()
-    handle = install(model, "loss", changes(model))
+    handle = installed(model)
     twin = copy.deepcopy(model)
     restore_box_loss(twin)
     assert "forward" not in vars(twin[0])

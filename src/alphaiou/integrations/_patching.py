@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from types import FunctionType, ModuleType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from alphaiou.boxes import PairFormat
 from alphaiou.errors import AlphaIoUError
-from alphaiou.losses.pair_loss import Boxes, PairLoss
+from alphaiou.losses.pair_loss import Boxes, BoxLoss, PairLoss
+from alphaiou.numerics import is_compiling
 
 
 class UnsupportedVersionError(AlphaIoUError):
@@ -32,21 +39,41 @@ class Replacement:
 
 
 class Change(NamedTuple):
-    """A replacement and its place: an attribute of a model's part, or a name of a Python module."""
+    """A replacement and its place: an attribute of a model's part, of a module or of a class."""
 
-    module: nn.Module | ModuleType
+    module: nn.Module | ModuleType | type
     attribute: str
     replacement: Replacement
 
 
 class BoxLossHandle:
-    """An installed box loss; ``restore``, or the end of a ``with`` block, removes it."""
+    """An installed box loss; ``restore``, or the end of a ``with`` block, removes it.
 
-    def __init__(self, places: str, description: str, changes: Sequence[Change]) -> None:
+    If an optimiser makes a step before the loss was called, a warning names the likely cause, once.
+    """
+
+    def __init__(
+        self,
+        places: str,
+        description: str,
+        changes: Sequence[Change],
+        *,
+        loss: Noted,
+        cause: str,
+        model: nn.Module | None = None,
+    ) -> None:
         self.places, self.description, self.changes = places, description, tuple(changes)
+        self._key = loss.key
+        self._watch = _StepWatch(repr(self), loss.key, cause, model)
+
+    @property
+    def called(self) -> bool:
+        """Whether the loss was computed since it was installed, here or in a copy of the model."""
+        return self._key in _CALLED
 
     def restore(self) -> None:
         """Restore the previous values; a second call does nothing."""
+        self._watch.end()
         for change in self.changes:
             if vars(change.module).get(change.attribute) is change.replacement:
                 _undo(change)
@@ -71,27 +98,151 @@ def _apply(changes: Sequence[Change]) -> None:
         attributes = vars(change.module)
         if change.attribute in attributes:
             change.replacement.previous = (attributes[change.attribute],)
-        attributes[change.attribute] = change.replacement
+        _set(change, change.replacement)
 
 
 def _undo(change: Change) -> None:
-    attributes = vars(change.module)
-    del attributes[change.attribute]
-    attributes.update((change.attribute, value) for value in change.replacement.previous)
+    if isinstance(change.module, type):
+        delattr(change.module, change.attribute)
+    else:
+        del vars(change.module)[change.attribute]
+    for value in change.replacement.previous:
+        _set(change, value)
+
+
+def _set(change: Change, value: object) -> None:
+    if isinstance(change.module, type):
+        setattr(change.module, change.attribute, value)
+    else:  # not setattr, which would register modules
+        vars(change.module)[change.attribute] = value
+
+
+# --- Whether the loss is called -------------------------------------------------------------------
+
+_KEYS = count()
+#: The keys of the losses that were called.
+_CALLED: set[int] = set()
+
+
+def new_key() -> int:
+    """A number for a loss, by which its calls are noted."""
+    return next(_KEYS)
+
+
+class Noted(Protocol):
+    """A loss that notes its calls by a number."""
+
+    key: int
+
+
+class InstalledLoss(PairLoss):
+    """A box loss that notes that it was called."""
+
+    def __init__(
+        self, loss: BoxLoss, weight: float = 1.0, *, box_format: PairFormat = "xyxy"
+    ) -> None:
+        super().__init__(loss, weight, box_format=box_format)
+        self.key = new_key()
+
+    def forward(self, pred: Boxes, target: Boxes, valid: Tensor | None = None) -> Tensor:
+        """The weighted loss of each pair."""
+        note_call(self.key)
+        return super().forward(pred, target, valid)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def note_call(key: int) -> None:
+    """Torch.compile runs this while it traces, and leaves it out of the graph."""
+    _CALLED.add(key)
+
+
+class _StepWatch:
+    """Warns once if an optimiser makes a step and the loss has not been called."""
+
+    def __init__(self, installed: str, key: int, cause: str, model: nn.Module | None) -> None:
+        self.installed, self.key, self.cause = installed, key, cause
+        self.model = None if model is None else weakref.ref(model)
+        self.done = False
+        self.hook = register_optimizer_step_post_hook(self)
+
+    def end(self) -> None:
+        """Stop watching."""
+        self.hook.remove()
+
+    def __call__(self, optimizer: Optimizer, *_: object) -> None:
+        """After a step; the hook stays, since an optimiser is going through all of them."""
+        if self.done or is_compiling() or not self._trains(optimizer):
+            return
+        self.done = True
+        if self.key not in _CALLED:
+            warnings.warn(
+                f"a training step was made without a call of {self.installed}. Likely cause: "
+                f"{self.cause}",
+                stacklevel=2,
+            )
+
+    def _trains(self, optimizer: Optimizer) -> bool:
+        """Whether the optimiser has a parameter of the model; without a model, any will do."""
+        if self.model is None:
+            return True
+        model = self.model()
+        if model is None:
+            self.done = True
+            return False
+        trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+        return any(id(weight) in trained for weight in model.parameters())
 
 
 # --- In one model ---------------------------------------------------------------------------------
 
 
-def install(model: nn.Module, description: str, changes: Sequence[Change]) -> BoxLossHandle:
-    """Apply changes to a model; one that has a box loss already is rejected, unchanged."""
+def install(
+    model: nn.Module,
+    loss: Noted,
+    changes: Sequence[Change],
+    *,
+    cause: str,
+    description: str = "",
+) -> BoxLossHandle:
+    """Apply changes to a model; one that has a box loss already is rejected, unchanged.
+
+    Args:
+        model: The model.
+        loss: The loss, which the changes put in.
+        changes: What to replace in the model.
+        cause: The likely cause if a training step does not call the loss, for the warning.
+        description: The loss in words; by default as it prints itself.
+    """
     if present := tuple(_changes_in(model)):
         raise ValueError(
             f"{_places_in(model, present)} already has a box loss of alphaiou: remove it first, "
             "with restore() of its handle or with restore_box_loss(model)"
         )
-    _apply(changes)
-    return BoxLossHandle(_places_in(model, changes), description, changes)
+    places = _places_in(model, changes)
+    modules = {id(change.module): change.module for change in changes}
+    scripts = [Change(module, _SCRIPT, _NoScript(places)) for module in modules.values()]
+    _apply([*changes, *scripts])
+    everything = [*changes, *scripts]
+    description = description or repr(loss)
+    return BoxLossHandle(places, description, everything, loss=loss, cause=cause, model=model)
+
+
+#: What torch.jit.script calls, if a module has it, before it compiles the module.
+_SCRIPT = "__prepare_scriptable__"
+
+
+class _NoScript(Replacement):
+    """Refuses to be scripted: TorchScript compiles the class's methods, not the changed ones."""
+
+    def __init__(self, places: str) -> None:
+        self.places = places
+
+    def __call__(self) -> nn.Module:
+        raise TypeError(
+            f"torch.jit.script would leave out the box loss of alphaiou in {self.places}: it "
+            "compiles the methods of the class. Train without it, and call restore_box_loss(model) "
+            "before exporting"
+        )
 
 
 def restore_box_loss(model: nn.Module) -> None:
@@ -113,6 +264,7 @@ def _places_in(model: nn.Module, changes: Sequence[Change]) -> str:
     return ", ".join(
         ".".join(filter(None, (type(model).__name__, names[id(module)], attribute)))
         for module, attribute, _ in changes
+        if attribute != _SCRIPT
     )
 
 
@@ -130,18 +282,28 @@ class Similarity(Replacement):
         return 1 - self.loss(pred, target)
 
 
-def install_process_wide(description: str, changes: Sequence[Change]) -> BoxLossHandle:
-    """Replace names of modules; if one is replaced already, all are rejected, unchanged."""
+def install_process_wide(
+    loss: Noted, changes: Sequence[Change], *, cause: str, description: str = ""
+) -> BoxLossHandle:
+    """Replace names of modules; if one is replaced already, all are rejected, unchanged.
+
+    Args:
+        loss: The loss, which the changes put in.
+        changes: The names to replace.
+        cause: The likely cause if a training step does not call the loss, for the warning.
+        description: The loss in words; by default as it prints itself.
+    """
     if present := [change for change in changes if _is_replaced(change)]:
         raise ValueError(
             f"{_names_of(present)} already has a box loss of alphaiou: remove it first, with "
             "restore() of its handle or with restore_box_loss()"
         )
     _apply(changes)
-    return BoxLossHandle(_names_of(changes), description, changes)
+    description = description or repr(loss)
+    return BoxLossHandle(_names_of(changes), description, changes, loss=loss, cause=cause)
 
 
-def restore_names(names: Iterable[tuple[ModuleType, str]]) -> None:
+def restore_names(names: Iterable[tuple[ModuleType | type, str]]) -> None:
     """Restore what modules had under these names, without the handle."""
     for module, name in names:
         replacement = vars(module).get(name)
@@ -183,7 +345,10 @@ def _is_replaced(change: Change) -> bool:
 
 def _names_of(changes: Sequence[Change]) -> str:
     """The names of what is replaced, such as ``rfdetr.utilities.box_ops.box_iou``."""
-    return ", ".join(f"{vars(module)['__name__']}.{name}" for module, name, _ in changes)
+    return ", ".join(
+        f"{module.__qualname__ if isinstance(module, type) else vars(module)['__name__']}.{name}"
+        for module, name, _ in changes
+    )
 
 
 # --- A copy of a function in which names mean something else --------------------------------------

@@ -1,11 +1,13 @@
 """The loss by its name in the configurations of MMEngine: MMDetection, MMYOLO and others.
 
 A configuration says ``custom_imports = dict(imports=["alphaiou.integrations.mmengine"])``, and
-``loss_bbox=dict(type="AlphaIoULoss", kind="giou", alpha=3.0, loss_weight=2.0)``.
+``loss_bbox=dict(type="AlphaIoULoss", kind="giou", alpha=3.0, loss_weight=2.0)``. With oriented
+boxes, as in MMRotate, it is ``dict(type="AlphaIoULoss", kind="probiou", box_format="cxcywhr")``.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from alphaiou._shapes import Float, Num, Shaped
-from alphaiou.boxes import BoxFormat, check_choice
+from alphaiou.boxes import PairFormat, check_choice
 from alphaiou.losses import AlphaIoULoss as Loss
 from alphaiou.losses import alpha_iou_loss
 from alphaiou.losses.functional import REDUCTIONS, Reduction
-from alphaiou.numerics import check_number
+from alphaiou.numerics import check_number, is_compiling
 
 try:
     from mmengine.registry import MODELS
@@ -30,7 +32,9 @@ __all__ = ["AlphaIoULoss"]
 
 #: What MMDetection adds to a factor before it divides by that.
 EPSILON = torch.finfo(torch.float32).eps
-PairWeight = Shaped[Tensor, " pairs"] | Shaped[Tensor, "pairs 4"]
+#: How many calls look at the targets; on a GPU each of these waits for it.
+CHECKED_CALLS = 10
+PairWeight = Shaped[Tensor, " pairs"] | Shaped[Tensor, "pairs coordinates"]
 LossAndIoU = tuple[Float[Tensor, "*reduced"], Float[Tensor, " pairs"]]
 
 
@@ -43,7 +47,8 @@ class AlphaIoULoss(nn.Module):
         alpha: α₁, the power of the similarity.
         penalty_alpha: α₂, the power of the penalties; ``None`` is α₁.
         box_cox: Divide the similarity term by α₁.
-        box_format: ``xyxy``, as MMDetection has it; ``cxcywh`` for YOLOv5 of MMYOLO.
+        box_format: ``xyxy``, as MMDetection has it; ``cxcywh`` for YOLOv5 of MMYOLO; ``cxcywhr``
+            for heads of MMRotate that decode their boxes, with any of its ranges of angles.
         modifiers: Their names, as of ``alphaiou.AlphaIoULoss``.
         reduction: ``none``, ``mean`` or ``sum``.
         loss_weight: The factor of the loss.
@@ -64,7 +69,7 @@ class AlphaIoULoss(nn.Module):
         *,
         penalty_alpha: float | None = None,
         box_cox: bool = False,
-        box_format: BoxFormat = "xyxy",
+        box_format: PairFormat = "xyxy",
         modifiers: Sequence[str] = (),
         reduction: Reduction = "mean",
         loss_weight: float = 1.0,
@@ -83,11 +88,12 @@ class AlphaIoULoss(nn.Module):
             reduction="none",
         )
         self.reduction, self.loss_weight, self.return_iou = reduction, loss_weight, return_iou
+        self._unchecked = CHECKED_CALLS
 
     def forward(
         self,
-        pred: Num[Tensor, "pairs 4"],
-        target: Num[Tensor, "pairs 4"],
+        pred: Num[Tensor, "pairs coordinates"],
+        target: Num[Tensor, "pairs coordinates"],
         weight: PairWeight | None = None,
         avg_factor: float | Tensor | None = None,
         reduction_override: Reduction | None = None,
@@ -98,14 +104,16 @@ class AlphaIoULoss(nn.Module):
         Args:
             pred: Predicted boxes.
             target: Target boxes.
-            weight: Weight of each pair, or of its four coordinates, of which the mean counts. With
+            weight: Weight of each pair, or of its coordinates, of which the mean counts. With
                 all of them zero the loss is a zero that has a gradient.
             avg_factor: With ``mean``: what the sum is divided by, in place of the number of pairs.
             reduction_override: The reduction of this call alone.
             **_: What some heads give in addition; not used.
         """
         reduction = reduction_override or self.reduction
-        check_choice("reduction_override", reduction, REDUCTIONS)
+        _check_override(reduction)
+        if self._unchecked and not is_compiling():
+            self._check_boxes(target, weight)
         if weight is not None and weight.ndim == pred.ndim:
             weight = weight.mean(dim=-1)
         losses = self.loss_weight * self.loss(pred, target, weight)
@@ -113,9 +121,42 @@ class AlphaIoULoss(nn.Module):
         return (loss, self._similarity(pred, target)) if self.return_iou else loss
 
     @torch.no_grad()
+    def _check_boxes(self, target: Tensor, weight: Tensor | None) -> None:
+        """Warn once about targets that are no boxes; later calls do not wait for the device."""
+        if weight is not None:
+            target = target[(weight if weight.ndim == 1 else weight.sum(-1)) > 0]
+        if not len(target):
+            return
+        self._unchecked -= 1
+        sides = target[:, 2:4]
+        if self.loss.box_format == "xyxy":
+            sides = sides - target[:, :2]
+        inverted = int((sides < 0).any(-1).sum())
+        if inverted:
+            self._unchecked = 0
+            warnings.warn(
+                f"{inverted} of {len(target)} targets of the box loss are no boxes: a side is "
+                "negative. A head that gives deltas from anchors or regions needs "
+                "reg_decoded_bbox=True (RetinaHead, RPNHead, Shared2FCBBoxHead); boxes given by "
+                "their centres need box_format='cxcywh' in the configuration of the loss",
+                stacklevel=3,
+            )
+
+    @torch.no_grad()
     def _similarity(self, pred: Tensor, target: Tensor) -> Tensor:
         kind, box_format = self.loss.kind, self.loss.box_format
         return 1 - alpha_iou_loss(pred, target, kind=kind, alpha=1.0, box_format=box_format)
+
+
+class _OverrideError(ValueError, AssertionError):
+    """MMDetection asserts that it knows the reduction of a call."""
+
+
+def _check_override(reduction: Reduction) -> None:
+    try:
+        check_choice("reduction_override", reduction, REDUCTIONS)
+    except ValueError as error:
+        raise _OverrideError(*error.args) from None
 
 
 def _reduced(losses: Tensor, reduction: Reduction, avg_factor: float | Tensor | None) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from alphaiou.integrations._patching import (
     BoxLossHandle,
     Change,
+    InstalledLoss,
     Replacement,
     Rewired,
     install,
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["BoxLossHandle", "restore_box_loss", "use_box_loss"]
 
 KNOWN = "torchvision 0.24 to 0.29"
+CAUSE = (
+    "the loss was not computed by the model itself, such as model(images, targets) in training "
+    "mode, but by a function or a copy of your own"
+)
 Samples = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
 
@@ -68,7 +73,7 @@ def use_box_loss(model: nn.Module, loss: BoxLoss, *, weight: float = 1.0) -> Box
         <AlphaIoULoss(kind='giou', alpha=3.0, penalty_alpha=None) in \
 RetinaNet.head.regression_head.compute_loss>
     """
-    pair_loss = PairLoss(loss, weight)
+    pair_loss = InstalledLoss(loss, weight)
     changes = [change for module in model.modules() for change in _changes(module, pair_loss)]
     if not changes:
         raise ValueError(
@@ -82,7 +87,7 @@ RetinaNet.head.regression_head.compute_loss>
                 f"{attribute} of this {type(module).__name__} is not the one of its class: "
                 "something else has replaced it, and the box loss would undo that"
             )
-    return install(model, repr(pair_loss), changes)
+    return install(model, pair_loss, changes, cause=CAUSE)
 
 
 def _changes(module: nn.Module, loss: PairLoss) -> Sequence[Change]:

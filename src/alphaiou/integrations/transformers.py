@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -16,13 +16,16 @@ from alphaiou.boxes import convert_boxes
 from alphaiou.integrations._patching import (
     BoxLossHandle,
     Change,
+    InstalledLoss,
     Rewired,
     UnsupportedVersionError,
     install,
     restore_box_loss,
 )
+from alphaiou.integrations._quality import LabelLoss, Matches
 from alphaiou.losses.module import check_stateless
 from alphaiou.losses.pair_loss import BoxLoss, PairLoss
+from alphaiou.losses.quality import QualityLoss
 
 try:
     from transformers import PreTrainedModel
@@ -33,9 +36,10 @@ except ImportError as error:
         "pip install 'transformers>=4.57' scipy"
     ) from error
 
-__all__ = ["BoxLossHandle", "restore_box_loss", "use_box_loss"]
+__all__ = ["BoxLossHandle", "restore_box_loss", "use_box_loss", "use_quality_loss"]
 
 KNOWN = "transformers 4.57 to 5.22"
+CAUSE = "the model was called without labels, or its outputs went to a loss of your own"
 
 
 def use_box_loss(
@@ -76,7 +80,7 @@ def use_box_loss(
 YolosForObjectDetection._loss_function>
     """
     detector, own = _detector(model)
-    criteria, pair_loss = _criteria(own), PairLoss(loss, weight)
+    criteria, pair_loss = _criteria(own), InstalledLoss(loss, weight)
     for criterion in criteria.values():
         _check_box_losses(criterion)
     matchings, description = {}, repr(pair_loss)
@@ -89,7 +93,7 @@ YolosForObjectDetection._loss_function>
         name: partial(_build, kind, pair_loss, matchings) for name, kind in criteria.items()
     }
     change = Change(detector, "_loss_function", Rewired(own, builders, known=KNOWN))
-    handle = install(model, description, [change])
+    handle = install(model, pair_loss, [change], cause=CAUSE, description=description)
     if detector.loss_function is not change.replacement:
         handle.restore()
         raise UnsupportedVersionError(
@@ -99,12 +103,119 @@ YolosForObjectDetection._loss_function>
     return handle
 
 
+def use_quality_loss(
+    model: nn.Module,
+    loss: QualityLoss | str,
+    *,
+    weight: float = 1.0,
+    box_loss: BoxLoss | None = None,
+) -> BoxLossHandle:
+    """Train the scores of a detector of transformers with a quality loss.
+
+    It goes wherever the model's classification loss went, keeps its name (``loss_vfl``,
+    ``loss_mal`` or ``loss_ce``) and the factor that the configuration gives it, and is divided by
+    the number of objects as that was. The matching stays.
+
+    Args:
+        model: A model whose scores are sigmoids of classes: RT-DETR, D-FINE, DEIMv2, LW-DETR,
+            RF-DETR, Deformable, Conditional and DAB-DETR.
+        loss: A ``QualityLoss``, or a text such as ``mal`` or ``vfl:2``. Settings of the
+            configuration such as ``focal_loss_gamma`` are not read.
+        weight: The factor of the loss, beside that of the configuration.
+        box_loss: Likewise another box loss, as in ``use_box_loss``, with the same handle.
+
+    Returns:
+        A handle: its ``restore()``, or the end of a ``with`` block, removes the losses.
+
+    Raises:
+        ValueError: The scores of the model are no sigmoids of classes (DETR, YOLOS, Table
+            Transformer and Grounding DINO), or it has a loss of alphaiou already.
+
+    Examples:
+        >>> from transformers import ConditionalDetrConfig, ConditionalDetrForObjectDetection
+        >>> from transformers import ResNetConfig
+        >>> config = ConditionalDetrConfig(backbone_config=ResNetConfig(), encoder_layers=1)
+        >>> use_quality_loss(ConditionalDetrForObjectDetection(config), "vfl:2")
+        <QualityLoss(kind='vfl', alpha=2.0, gamma=2.0) in \
+ConditionalDetrForObjectDetection._loss_function>
+    """
+    detector, own = _detector(model)
+    label_loss, criteria = LabelLoss(loss, weight), _criteria(own)
+    for criterion in criteria.values():
+        _check_labels(type(detector), criterion)
+    description, build = repr(label_loss), dict[str, Any](criteria)
+    if box_loss is not None:
+        pair_loss = PairLoss(box_loss)
+        description += f" and {pair_loss!r}"
+        build = {name: partial(_build, kind, pair_loss, {}) for name, kind in criteria.items()}
+    builders = {name: partial(_build_labels, make, label_loss) for name, make in build.items()}
+    change = Change(detector, "_loss_function", Rewired(own, builders, known=KNOWN))
+    return install(model, label_loss, [change], cause=CAUSE, description=description)
+
+
+#: The methods of a criterion that compute the classification loss: by the name in its ``losses``,
+#: the method, and the name of the value.
+_LABELS = {
+    "mal": ("loss_labels_mal", "loss_mal"),
+    "vfl": ("loss_labels_vfl", "loss_vfl"),
+    "labels": ("loss_labels", "loss_ce"),
+}
+
+
+def _check_labels(model: type, criterion: type[nn.Module]) -> None:
+    """Refuse a softmax over the classes and "no object", and scores of words."""
+    if hasattr(criterion, "loss_labels_vfl"):
+        return
+    method: Any = inspect.getattr_static(criterion, "loss_labels")
+    names = method.__code__.co_names
+    if "cross_entropy" in names or "_get_source_permutation_idx" not in names:
+        raise ValueError(
+            f"{model.__name__} has no classification loss that a quality loss can stand for: its "
+            "scores are no sigmoids of classes"
+        )
+
+
+def _build_labels(
+    make: Callable[..., Any],
+    loss: LabelLoss,
+    *args: Any,  # noqa: ANN401
+    **kwargs: Any,  # noqa: ANN401
+) -> nn.Module:
+    """In the place of a criterion's class: the criterion, with a quality loss of its labels."""
+    criterion: Any = make(*args, **kwargs)
+    found = [name for name in _LABELS if name in criterion.losses]
+    if len(found) != 1:
+        raise UnsupportedVersionError(
+            f"{type(criterion).__name__} computes {', '.join(criterion.losses)}, not one of "
+            f"{', '.join(_LABELS)}; this version of alphaiou knows {KNOWN}"
+        )
+    method, value = _LABELS[found[0]]
+    setattr(criterion, method, partial(_loss_labels, loss, value))
+    return criterion  # type: ignore[no-any-return]
+
+
+def _loss_labels(  # noqa: PLR0917
+    loss: LabelLoss,
+    value: str,
+    outputs: Mapping[str, Tensor],
+    targets: Sequence[Mapping[str, Tensor]],
+    indices: Matches,
+    num_boxes: float,
+    *_: object,
+) -> dict[str, Tensor]:
+    """In the place of a criterion's ``loss_labels``."""
+    logits, boxes = outputs["logits"], outputs["pred_boxes"]
+    total = loss.of_matches(logits, boxes, targets, indices, labels="class_labels")
+    return {value: total / num_boxes}
+
+
 def _detector(model: nn.Module) -> tuple[PreTrainedModel, FunctionType]:
     """The model, or the outermost one inside it, whose loss has boxes; and that loss."""
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             function = _loss_function(module)
             if isinstance(function, FunctionType) and _criteria(function):
+                _check_forward(module)
                 return module, function
     losses: dict[str, Any] = LOSS_MAPPING
     known = ", ".join(name for name, function in losses.items() if _criteria(function))
@@ -112,6 +223,18 @@ def _detector(model: nn.Module) -> tuple[PreTrainedModel, FunctionType]:
         f"{type(model).__name__} has no box loss that can be exchanged: this works for models of "
         f"transformers with one of the losses {known}"
     )
+
+
+def _check_forward(model: PreTrainedModel) -> None:
+    """Refuse a model that has a loss but does not compute it."""
+    forwards = [vars(base)["forward"] for base in type(model).__mro__ if "forward" in vars(base)]
+    names = (getattr(inspect.unwrap(forward), "__code__", None) for forward in forwards)
+    if not any(code is not None and "loss_function" in code.co_names for code in names):
+        raise ValueError(
+            f"{type(model).__name__} has no box loss that can be exchanged: its forward does not "
+            "compute a loss, so another one would have no effect. Compute the loss of its outputs "
+            "in your own code, with alphaiou.AlphaIoULoss"
+        )
 
 
 def _loss_function(model: PreTrainedModel) -> object:
