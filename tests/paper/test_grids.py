@@ -1,7 +1,7 @@
 """The paper's grids, and its numbers against its own text."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from alphaiou.paper.published import (
     TABLE_3,
 )
 from alphaiou.paper.scales import Scale, paper_scale, quick_scale
+from alphaiou.study.records import record_paths
 from alphaiou.study.runner import planned_runs
 from alphaiou.training.recipe import AUTO, recipe_hash
 
@@ -30,7 +31,7 @@ SCALES = {"paper": paper_scale(), "voc320": quick_scale(VOC320), "shapes": quick
 NAMES = (
     *("table1", "table1-yolov5x", "table1-detr", "table2", "table3", "alpha", "penalty-alpha"),
     *("small", "distribution", "curves", "examples", "noisy-boxes"),
-    *("length", "gains", "gains-elsewhere", "objectness", "family"),
+    *("length", "gains", "gains-elsewhere", "objectness", "target-alpha", "family"),
 )
 
 
@@ -60,8 +61,8 @@ def test_baselines_are_rows_that_differ_in_what_the_grid_is_about(scale):
             if cell.baseline is not None:
                 base = cells[cell.baseline].recipe
                 own = cell.recipe
-                assert (base.detector, base.data, base.noise, base.subset, base.epochs) == (
-                    own.detector,
+                assert (base.detector.name, base.data, base.noise, base.subset, base.epochs) == (
+                    own.detector.name,
                     own.data,
                     own.noise,
                     own.subset,
@@ -74,7 +75,7 @@ def test_nothing_is_left_to_the_machine(scale):
     """The names of runs are the same wherever they are computed, and where no data are."""
     for grid in paper_grids(scale).values():
         for _, recipe in grid.recipes():
-            open_ones = (recipe.precision, *vars(recipe.data).values())
+            open_ones = (recipe.precision, *asdict(recipe.data).values())
             assert AUTO not in open_ones
             assert "/" not in recipe.data.path
 
@@ -91,7 +92,7 @@ def test_figures_and_controls_share_the_runs_of_the_tables(scale):
 
 
 def test_committed_runs_are_cells_of_the_grids():
-    committed = {path.stem for path in (ROOT / "studies/voc320/records").glob("*.json")}
+    committed = record_paths([ROOT / "studies/voc320/records"]).keys()
     hundred = paper_grids(quick_scale(VOC320, epochs=100))
     assert recipes(hundred["table1"]) <= committed
     assert recipes(hundred["gains"]) & committed
@@ -217,3 +218,16 @@ def test_means_of_table_2_but_for_two_slips():
     off = {loss: abs(row[7] - sum(row[1:6]) / 5) for loss, row in TABLE_2.items()}
     assert {loss for loss, by in off.items() if by > 0.0101} == {"giou:3", "diou:3"}
     assert max(off.values()) < 0.02
+
+
+def test_target_alpha_crosses_both_powers_and_shares_the_runs_at_the_plain_target(scale):
+    grids = paper_grids(scale)
+    grid = grids["target-alpha"]
+    crossed = {(row.recipe.loss.alpha, row.recipe.detector.objectness_alpha) for row in grid.rows}
+    assert len(crossed) == len(grid.rows) == 12
+    assert {alpha for alpha, _ in crossed} == {1.0, 2.0, 3.0}
+    assert {target for _, target in crossed} == {0.5, 1.0, 2.0, 3.0}
+    assert len(recipes(grid) & recipes(grids["alpha"])) == 3
+    (baseline,) = {row.baseline for row in grid.rows} - {None}
+    recipe = next(row.recipe for row in grid.rows if row.label == baseline)
+    assert (recipe.loss.alpha, recipe.detector.objectness_alpha) == (1.0, 1.0)

@@ -6,12 +6,14 @@ from dataclasses import asdict, replace
 import numpy as np
 from PIL import Image
 
+from alphaiou._config import to_plain
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.columns import columns_of
 from alphaiou.study.detections import Box, Example, Findings
 from alphaiou.study.grid import Grid, Row
-from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
-from alphaiou.training.recipes import quick
+from alphaiou.training.recipe import SCHEMA, DataRecipe, Recipe, recipe_hash
+from alphaiou.training.recipes import gain_factor, quick
+from alphaiou.training.record import record_digest
 
 THRESHOLDS = tuple(range(50, 100, 5))
 RECIPE = replace(
@@ -36,22 +38,40 @@ def made_record(recipe: Recipe, level: float, epochs: int = 6) -> dict:
     ]
     record = {
         "record": "run",
+        "schema": SCHEMA,
         "name": recipe_hash(recipe),
-        "recipe": asdict(recipe),
+        "recipe": to_plain(recipe),
         "scores": made_scores(level),
         "scored_on": "val",
+        "selected": "last",
         "throughput": 123.4,
+        "memory_bytes": 3 << 30,
         "device": "a device",
         "versions": {"alphaiou": "1.2.3", "torch": "9.9"},
+        "made": {"version": "1.2.3", "commit": None, "date": None},
+        "data": None,
+        "weights": None,
         "notes": ["a note about the data"],
         "history": history,
     }
     return json.loads(json.dumps(record))
 
 
+def split_run(run, val, test, epochs=4):
+    """A record with scores on both splits by epoch, as a run that keeps the last weights."""
+    history = [
+        {"epoch": epoch, "val": made_scores(val[epoch - 1]), "test": made_scores(test[epoch - 1])}
+        for epoch in range(1, epochs + 1)
+    ]
+    recipe = run["recipe"] | {"epochs": epochs}
+    recipe["data"] = recipe["data"] | {"val": "val", "test": "test"}
+    facts = {"recipe": recipe, "history": history, "scored_on": "test", "selected": "last"}
+    return {**run, **facts, "scores": history[-1]["test"]}
+
+
 def made_level(recipe: Recipe) -> float:
     """Better with α up to 3 and with the gain up to twice, worse with noise; seeds differ."""
-    alpha, gain = recipe.loss.alpha, recipe.box_gain / Recipe.box_gain
+    alpha, gain = recipe.loss.alpha, gain_factor(recipe)
     luck = 0.01 * np.sin(7 * recipe.seed + 1) + 0.004 * np.sin(5 * recipe.seed + alpha)
     shape = 0.05 * min(alpha, 3) - 0.01 * alpha + 0.02 * min(gain, 2)
     return float(0.5 + shape - 0.4 * recipe.noise + luck)
@@ -115,12 +135,17 @@ def records_of(*grids: Grid) -> dict:
     return {recipe_hash(r): made_record(r, made_level(r)) for r in recipes}
 
 
+def write_record(record, path):
+    """A record with the digest of its content."""
+    path.write_text(json.dumps(record | {"digest": record_digest(record)}))
+
+
 def write_runs(records, folder, *, pictures: bool = False):
     """Runs as trainings leave them, with what their detectors find."""
     for name, record in records.items():
         own = folder / name
         own.mkdir(parents=True, exist_ok=True)
-        (own / "record.json").write_text(json.dumps(record))
+        write_record(record, own / "record.json")
         if pictures:
             _write_findings(own, record["scores"]["ap50"])
     return folder

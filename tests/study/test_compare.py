@@ -1,24 +1,38 @@
+import io
 import json
 import multiprocessing
+import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from alphaiou.cli import main
-from alphaiou.cli.compare import Compare
+from alphaiou.cli.compare import Compare, _print_table
 from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.formats.coco import write_coco
 from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
-from alphaiou.study.compare import CompareSettings, compare_grid, compare_recipes, compared_splits
+from alphaiou.metrics.columns import PAPER_COLUMNS
+from alphaiou.study.compare import (
+    CompareSettings,
+    compare_grid,
+    compare_recipes,
+    compared_splits,
+    runs_on_same_data,
+    with_other_runs,
+)
 from alphaiou.study.detections import findings_of
+from alphaiou.study.grid import Grid, Row
 from alphaiou.study.runner import GridReport, run_grid
+from alphaiou.study.tables import study_table, table_lines
 from alphaiou.training.loop import Execution, Report, TrainingFailedError, fit
-from alphaiou.training.record import finished_record
+from alphaiou.training.record import RECORD, read_record
+from tests.study.made import records_of
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +112,95 @@ def test_findings_are_those_of_the_weights(compared):
             assert all(box.score >= kept.least_score for box in example.found)
 
 
+def test_detections_are_kept_and_their_errors_are_in_the_page(compared, small_set, capsys):
+    _, page = page_rows(compared)
+    for text in ("Errors by type", "α-DIoU (α=3, α₂=1) against IoU"):
+        assert text in page
+    runs = records(compared)
+    folders = [str(compared / name) for name in runs]
+    options = ["--data", str(small_set), "--errors", "--out", str(compared / "eval")]
+    assert main(["eval", *folders, *options]) == 0
+    assert "errors at IoU 0.5" in capsys.readouterr().out
+    scores = json.loads((compared / "eval/scores.json").read_text())["predictions"]
+    for found, record in zip(scores, runs.values(), strict=True):
+        # Boxes are rounded to 1/64 pixel.
+        assert found["scores"]["ap50"] == pytest.approx(record["scores"]["ap50"], abs=0.01)
+
+
+def page_rows(folder):
+    """The losses of the page's table, and its text."""
+    page = (folder / "comparison.html").read_text()
+    table = page[page.index('<table class="study"') :].partition("</table>")[0]
+    return re.findall(r'<tr class="ours"><th scope="row"><span>([^<]*)', table), page
+
+
+def test_seeds_and_losses_are_added_to_one_page(small_set, tmp_path, capsys):
+    options = ["--epochs", "1", "--image-size", "64", "--batch-size", "6", "--device", "cpu"]
+    where = ["--data", str(small_set), "--out", str(tmp_path)]
+    assert main(["compare", "iou", "giou", "--seeds", "2", *where, *options]) == 0
+    out = capsys.readouterr().out
+    assert "two seeds per row" in " ".join(out.split())
+    assert "GIoU, seed 1: epoch 1 of 1" in out
+    kept = records(tmp_path)
+    assert sorted(r["recipe"]["seed"] for r in kept.values()) == [0, 0, 1, 1]
+    rows, page = page_rows(tmp_path)
+    assert rows == ["IoU", "GIoU"]
+    assert "the same data, 1 epochs under each loss with seeds 0, 1; scored" in page
+    # Other losses, another seed; a run with other settings stays off the page.
+    assert main(["compare", "diou", *where, *options[2:], "--epochs", "2"]) == 0
+    assert page_rows(tmp_path)[0] == ["DIoU"]
+    assert main(["compare", "ciou", "iou", "--seed", "2", *where, *options]) == 0
+    rows, page = page_rows(tmp_path)
+    assert rows == ["CIoU", "IoU", "GIoU"]
+    assert "seeds 0, 1, 2" in page
+    assert "3 of 9 runs are missing: CIoU (seed 0), CIoU (seed 1), GIoU (seed 2)" in page
+
+
+def test_the_table_has_intervals_of_the_linear_model(small_set):
+    """The printed numbers are those of the table of the study."""
+    recipes = compare_recipes(
+        [LossSpec("iou"), LossSpec("iou", 3.0)], CompareSettings(str(small_set))
+    )
+    rows = (Row("IoU", recipes[0]), Row("α-IoU (α=3)", recipes[1], "IoU"))
+    grid = Grid("compare", "Scores", rows, (0, 1, 2))
+    made = records_of(grid)
+    console = Console(width=80, file=io.StringIO())
+    table = study_table(grid, made, PAPER_COLUMNS)
+    _print_table(table, console)
+    printed = console.file.getvalue()
+    assert max(map(len, printed.split("Average precision")[0].splitlines())) <= 80
+    for line in table_lines(table):
+        for cell in line.cells:
+            assert all(part.strip("()") in printed for part in cell.split())
+
+
+def test_runs_on_other_data_are_left_out(small_set):
+    losses = [LossSpec("iou"), LossSpec("giou"), LossSpec("diou")]
+    whole = replace(compare_grid(losses, CompareSettings(str(small_set))), seeds=(0, 1))
+    made = {name: run | {"data": {"annotations": "a"}} for name, run in records_of(whole).items()}
+    asked = compare_grid(losses[1:2], CompareSettings(str(small_set)))
+    found = with_other_runs(asked, runs_on_same_data(asked, made))
+    assert sorted(row.label for row in found.rows) == ["DIoU", "GIoU", "IoU"]
+    assert found.rows[0].label == "GIoU"
+    assert [row.baseline for row in found.rows] == [None, "GIoU", "GIoU"]
+    assert found.seeds == (0, 1)
+    for run in made.values():  # the annotations have changed since
+        if run["recipe"]["loss"]["kind"] == "iou" or run["recipe"]["seed"] == 1:
+            run["data"] = {"annotations": "b"}
+    found = with_other_runs(asked, runs_on_same_data(asked, made))
+    assert [row.label for row in found.rows] == ["GIoU", "DIoU"]
+    assert found.seeds == (0,)
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--seeds", "0"], ["--seeds", "-1"], ["--seeds", "2", "--seed", "1"]]
+)
+def test_seeds_that_cannot_be(wrong, tmp_path, capsys):
+    assert main(["compare", *wrong, "--out", str(tmp_path / "out")]) == 2
+    assert "--seeds" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_lines_of_progress_without_a_terminal(small_set, tmp_path, capsys):
     options = ["--epochs", "2", "--image-size", "64", "--batch-size", "6", "--device", "cpu"]
     where = ["--data", str(small_set), "--out", str(tmp_path)]
@@ -113,7 +216,7 @@ def test_in_workers_it_is_the_same_as_alone(small_set, compared, tmp_path):
     settings = CompareSettings(str(small_set), image_size=64, batch_size=4, epochs=2)
     (recipe,) = compare_recipes([LossSpec("diou", 3.0, 1.0)], settings)
     name = fit(recipe, tmp_path, execution=Execution(device="cpu"))["name"]
-    apart, alone = (finished_record(folder / name) for folder in (compared, tmp_path))
+    apart, alone = (read_record(folder / name / RECORD) for folder in (compared, tmp_path))
     assert apart["scores"] == alone["scores"]
 
 
@@ -168,8 +271,10 @@ def test_recipes_say_the_same_whatever_the_size_and_the_classes(small_set):
     (small,) = compare_recipes([LossSpec("iou")], CompareSettings(str(small_set), image_size=64))
     (large,) = compare_recipes([LossSpec("iou")], CompareSettings("shapes", image_size=640))
     # What YOLOv5's loss makes of the gains: objectness by the area, classes by their number.
-    assert small.objectness_gain * (64 / 640) ** 2 == pytest.approx(large.objectness_gain)
-    assert small.class_gain * 4 == pytest.approx(large.class_gain * 12)
+    assert small.detector.objectness_gain * (64 / 640) ** 2 == pytest.approx(
+        large.detector.objectness_gain
+    )
+    assert small.detector.class_gain * 4 == pytest.approx(large.detector.class_gain * 12)
 
 
 def test_the_default_is_the_paper_question():
@@ -188,12 +293,12 @@ def test_other_detectors_are_trained_their_own_way(detector, optimiser, gain, lr
     settings = CompareSettings(detector=detector, epochs=7, batch_size=8)
     first, second = compare_recipes([LossSpec("iou"), LossSpec("iou", 3.0)], settings)
     assert asdict(replace(second, loss=first.loss)) == asdict(first)
-    assert (first.detector, first.optimisation.optimiser, first.box_gain) == (
+    assert (first.detector.name, first.optimisation.optimiser, first.box_gain) == (
         detector,
         optimiser,
         gain,
     )
-    assert (first.image_size, first.epochs, first.backbone_weights) == (64, 7, "none")
+    assert (first.image_size, first.epochs, first.detector.backbone_weights) == (64, 7, "none")
     assert first.optimisation.schedule == "cosine"
     assert first.optimisation.lr == pytest.approx(lr), "goes with the batch"
 
@@ -220,7 +325,7 @@ def test_words_for_drawn_sets():
 
 @pytest.mark.parametrize("word", ["shapes-hard", "shapes-plain-", "shapes-96-plain"])
 def test_other_words_are_no_sets(word):
-    with pytest.raises(DataError, match="shapes, shapes-plain, shapes-discs, and each with a size"):
+    with pytest.raises(DataError, match="shapes-discs, shapes-oriented, and each with a"):
         load_dataset(word, "train")
     with pytest.raises(DataError, match="no drawn set"):
         load_dataset(word, "train", layout="shapes")

@@ -1,6 +1,5 @@
 """Records on disk, and which of them belong to the rows of a grid."""
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from alphaiou.losses.spec import LossSpec
+from alphaiou.paper.grids import paper_grids
+from alphaiou.paper.scales import quick_scale
 from alphaiou.study.records import (
     RecordError,
+    by_name,
+    comparable_rows,
     find_record,
     grid_runs,
     load_records,
@@ -18,8 +21,17 @@ from alphaiou.study.records import (
 )
 from alphaiou.study.runner import is_scored, planned_runs
 from alphaiou.study.series import FOUND
+from alphaiou.training.recipe import recipe_from
 from alphaiou.training.recipes import voc320
-from tests.study.made import RECIPE, gain_grid, made_record, records_of, table1, write_runs
+from tests.study.made import (
+    RECIPE,
+    gain_grid,
+    made_record,
+    records_of,
+    table1,
+    write_record,
+    write_runs,
+)
 
 RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
@@ -29,10 +41,12 @@ def test_records_are_found_as_committed_and_as_runs_leave_them(tmp_path):
     first, *rest = records
     write_runs({name: records[name] for name in rest}, tmp_path / "runs")
     (tmp_path / "results/deep").mkdir(parents=True)
-    (tmp_path / f"results/deep/{first}.json").write_text(json.dumps(records[first]))
+    write_record(records[first], tmp_path / f"results/deep/{first}.json")
     (tmp_path / "results/seeds.json").write_text("not a run")
     found = load_records([tmp_path / "results", tmp_path / "runs"])
-    assert found == records
+    assert [record | {"digest": ""} for record in found.values()] == [
+        records[name] | {"digest": ""} for name in sorted(records)
+    ]
     assert list(found) == sorted(found)
 
 
@@ -87,7 +101,7 @@ def test_a_record_answers_a_recipe_that_leaves_things_open():
 def test_the_committed_runs_are_found_without_the_data():
     recipe = replace(voc320(), loss=LossSpec("iou", 3.0), evaluate_every=20)
     recipe = replace(recipe, data=replace(recipe.data, path="elsewhere/voc320"))
-    assert find_record(recipe, load_records([RESULTS]))["name"] == "14b070d0de5c"
+    assert find_record(recipe, load_records([RESULTS]))["name"] == "7f7b59ee471f"
 
 
 def test_seeds_are_those_that_were_run():
@@ -95,6 +109,70 @@ def test_seeds_are_those_that_were_run():
     assert with_found_seeds(table1(seeds=(0,)), records).seeds == (3, 5)
     assert with_found_seeds(table1(seeds=(0,)), {}).seeds == (0,)
     assert with_found_seeds(gain_grid(seeds=(0,)), records).seeds == (3, 5)  # it shares runs
+
+
+def test_repeated_runs_count_and_copies_do_not(tmp_path):
+    grid = table1((0, 1))
+    records = records_of(grid)
+    write_runs(records, tmp_path / "first")
+    again = {name: made_record(recipe_from(run["recipe"]), 0.3) for name, run in records.items()}
+    write_runs(again, tmp_path / "again")
+    write_runs(again, tmp_path / "copied")
+    found = load_records([tmp_path / part for part in ("first", "again", "copied")])
+    assert list(found) == sorted([*records, *(f"{name}#2" for name in records)])
+    for row in grid_runs(grid, found).values():
+        assert [seed for seed, _ in row.every()] == [0, 0, 1, 1]
+        for seed, run in row.runs.items():
+            first = records[run["name"]]["scores"]["ap75"]
+            repeated = again[run["name"]]["scores"]["ap75"]
+            assert run["scores"]["ap75"] == first
+            assert row.scores("ap75")[seed] == pytest.approx((first + repeated) / 2)
+    record_paths_found = record_paths([tmp_path / "first", tmp_path / "again"])
+    assert set(record_paths_found) == set(records), "one path per run"
+
+
+def test_comparable_runs_differ_in_loss_gains_rate_and_seed_alone():
+    grid = table1((0, 1))
+    usual = grid.rows[0].recipe
+    detector = replace(usual.detector, class_gain=9.0, objectness="similarity", box_gain=0.2)
+    detector = replace(detector, objectness_alpha=2.0)
+    faster = replace(usual.optimisation, lr=2 * usual.optimisation.lr)
+    comparable = [
+        replace(usual, loss=LossSpec("giou", 2.0)),
+        replace(usual, loss=LossSpec("giou", 2.0), seed=3),
+        replace(usual, detector=detector),
+        replace(usual, optimisation=faster),
+        replace(usual, seed=5),
+        replace(usual, seed=6, evaluate_every=7),
+    ]
+    others = [
+        replace(usual, epochs=usual.epochs + 1),
+        replace(usual, noise=0.1),
+        replace(usual, subset=0.25),
+        replace(usual, image_size=usual.image_size * 2),
+        replace(usual, rule="yolov5"),
+        replace(usual, batch_size=usual.batch_size * 2),
+        replace(usual, detector=replace(usual.detector, nms_threshold=0.5)),
+    ]
+    elsewhere = made_record(replace(usual, loss=LossSpec("diou")), 0.3) | {"scored_on": "train"}
+    records = records_of(grid)
+    rows = grid_runs(grid, records)
+    more = [made_record(recipe, 0.4) for recipe in (*comparable, *others)]
+    every = by_name([*records.values(), *more, elsewhere])
+    found = comparable_rows(rows, every)
+    assert sum(len(own.every()) for own in found.values()) == 4 + len(comparable)
+    assert sorted(found["IoU"].runs) == [0, 1, 5, 6], "further seeds of a row are its own"
+    assert sorted(found["α-IoU (α=3)"].runs) == [0, 1]
+    assert sorted(len(own.runs) for own in found.values()) == [1, 1, 2, 2, 4]
+
+
+def test_the_committed_comparable_runs_are_64_rows():
+    """As an independent script counted them; repeats are in the folder ``earlier``."""
+    records = load_records([RESULTS])
+    grid = paper_grids(quick_scale(Path("voc320")))["table1"]
+    rows = grid_runs(with_found_seeds(grid, records), records)
+    found = comparable_rows(rows, records)
+    assert (len(found), sum(len(own.every()) for own in found.values())) == (64, 115)
 
 
 def test_records_without_the_scores_of_a_grid_do_not_count(tmp_path):

@@ -157,7 +157,7 @@ def test_a_comparison_has_what_its_runs_left(compared):
         assert part in compared, part
 
 
-def test_changes_from_almost_nothing_are_left_out(tmp_path):
+def test_changes_from_almost_nothing_are_in_points(tmp_path):
     grid = compare_grid([LossSpec("iou"), LossSpec("iou", 3.0)], CompareSettings())
     records = records_of(grid)
     for run in records.values():
@@ -165,7 +165,7 @@ def test_changes_from_almost_nothing_are_left_out(tmp_path):
     text = page_of([grid], write_runs(records, tmp_path))
     (changes,) = re.findall(r'<tr class="change">(.*?)</tr>', text)
     cells = re.findall(r"<td>(.*?)</td>", changes)
-    assert cells[8:10] == ["–", "–"]
+    assert cells[8:10] == ["–", "+0.00 pt°"]
     assert all(cell.startswith("+") for cell in (*cells[:8], *cells[10:]))
     assert "nan" not in text.lower().replace("nano", "")
 

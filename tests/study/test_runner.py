@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from alphaiou.data.formats.yolo import write_yolo
-from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.losses.spec import LossSpec
@@ -19,29 +18,12 @@ from alphaiou.study import runner
 from alphaiou.study.grid import Grid, Row
 from alphaiou.study.pool import Worker, WorkerPool, schedule, share_gpus_in_turn
 from alphaiou.study.runner import Clock, GridReport, GridResult, planned_runs, run_grid
-from alphaiou.training.loop import Execution, Report, fit
-from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
+from alphaiou.training.loop import Report, fit
+from alphaiou.training.recipe import Recipe, recipe_hash
+from alphaiou.training.record import RecordError
+from benchmarks.tiny import CPU, IOU, POWERED, TINY, grid, names
 
 pytestmark = pytest.mark.slow
-
-CPU = Execution(device="cpu", workers=1, checkpoint_seconds=0)
-TINY = Recipe(
-    detector="yolov5n",
-    data=DataRecipe("tiny", train="train", val="val"),
-    image_size=64,
-    batch_size=4,
-    epochs=2,
-    precision="fp32",
-    augmentation=Augmentation.none(),
-)
-
-
-def grid(*losses, seeds=(0,), recipe=TINY, **options):
-    rows = tuple(Row(str(loss), replace(recipe, loss=loss)) for loss in losses)
-    return Grid("tiny", "Tiny", rows, seeds=seeds, **options)
-
-
-IOU, POWERED = LossSpec("iou"), LossSpec("iou", 3.0)
 
 
 class Listener:
@@ -114,10 +96,6 @@ def eventful(data, tmp_path_factory):
     return Eventful(folder, wanted, listener, result)
 
 
-def names(*grids):
-    return [run.name for run in planned_runs(grids)]
-
-
 def test_they_run_in_order_and_leave_records_that_name_the_data(eventful):
     listener, folder = eventful.listener, eventful.folder
     assert listener.planned == [(4, 0)]
@@ -176,6 +154,24 @@ def test_what_is_finished_is_not_run_again(eventful, data, tmp_path):
         shutil.copy(folder / name / "record.json", committed / f"{name}.json")
     result = run_grid([wanted], tmp_path / "new", earlier=[tmp_path / "results"])
     assert list(result.records.values()) == [committed / f"{name}.json" for name in names(wanted)]
+
+
+def test_data_that_changed_after_a_run_are_noticed(eventful, data, tmp_path):
+    wanted = replace(eventful.wanted, rows=eventful.wanted.rows[1:])
+    other = tmp_path / "copied"
+    shutil.copytree(data["tiny"], other)  # with the times of the originals
+    images = sorted(other.rglob("*.png"))
+    os.utime(images[0], (1.0, 1.0))
+    notes, folder = [], eventful.folder
+    told = GridReport(note=notes.append)
+    run_grid([wanted], folder, data={"tiny": other}, execution=CPU, report=told)
+    touched = [note for note in notes if "image files have other times" in note]
+    assert len(touched) == 3
+    labels = next(path for path in sorted(other.rglob("*.txt")) if path.read_text().strip())
+    labels.write_text(labels.read_text() + labels.read_text())
+    with pytest.raises(RecordError, match="since the training, the annotations have changed"):
+        run_grid([wanted], folder, data={"tiny": other}, execution=CPU)
+    run_grid([wanted], folder, data=data, execution=CPU)
 
 
 def test_a_run_of_two_grids_is_planned_once_with_pictures_if_one_needs_them():

@@ -47,12 +47,12 @@ def test_missing_runs_are_counted_and_not_made_up():
     assert own.missing == (1,)
     table = study_table(grid, records)
     assert any("1 of 6 runs are missing: α-IoU (α=3) (seed 1)." in note for note in table.notes)
-    assert table.rows[1].changes["map"].seeds == 2
+    assert table.rows[1].changes["map"].runs == 2
     assert (
-        "means over 2 to 3 seeds per row; a change is over the seeds that both rows have"
+        "means over 2 to 3 seeds per row; changes are adjusted for seeds that a row lacks"
         in table.notes[0]
     )
-    assert study_table(grid, records_of(grid)).notes[0].endswith("changes are paired by seed.")
+    assert study_table(grid, records_of(grid)).notes[0].endswith("means over three seeds per row.")
     nothing = study_table(grid, {})
     assert "This table has no finished run yet." in nothing.notes
     assert nothing.rows[0].mean("map") != nothing.rows[0].mean("map")  # NaN
@@ -86,7 +86,7 @@ def test_cells_without_any_number_have_no_line():
     assert "7 of 8 runs are missing" in " ".join(table.notes)
 
 
-def test_changes_that_seeds_do_not_decide_are_marked():
+def test_changes_that_are_not_significant_are_marked():
     grid = table1()
     recipes = [replace(c.recipe, seed=s) for c in grid.rows for s in range(3)]
     for second, marked in (((0.55, 0.56, 0.55), False), ((0.51, 0.60, 0.55), True)):
@@ -98,7 +98,7 @@ def test_changes_that_seeds_do_not_decide_are_marked():
         assert change.name == "change"
         assert all(("°" in text) is marked for text in change.cells)
         assert all(
-            re.fullmatch(r"\+\d+\.\d\d%°? \(\+\d+\.\d to \+\d+\.\d\)", t) for t in change.cells
+            re.fullmatch(r"\+\d+\.\d\d%°? \([+-]\d+\.\d to \+\d+\.\d\)", t) for t in change.cells
         )
 
 
@@ -125,13 +125,64 @@ def test_a_grid_of_found_objects_has_their_columns():
     assert table.notes[0].startswith("Shares of the objects in percent, means over three seeds")
 
 
-def test_no_change_is_printed_against_almost_nothing():
+def test_a_change_from_almost_nothing_is_in_points():
+    """Twice 0.4 % would be +100 %, of which nobody knows what it says."""
+    grid, records = table1(), records_of(table1())
+    for run in records.values():
+        run["scores"]["ap95"] = 0.004 * run["recipe"]["loss"]["alpha"]
+        run["scores"]["ap85"] = 0.005 * run["recipe"]["loss"]["alpha"]
+    table = study_table(replace(grid, rows=(grid.rows[0], replace(grid.rows[1]))), records)
+    place = {column: number for number, column in enumerate(table.columns)}
+    change = next(line for line in table_lines(table) if line.kind == "change")
+    assert change.cells[place["ap95"]] == "+0.80 pt (+0.80 to +0.80)"
+    assert change.cells[place["ap85"]] == "+200% (+200.0 to +200.0)"
+    assert np.isnan(table.rows[1].relative_change("ap95"))
+    assert "in points of a score (pt) if the baseline is below 0.5 %" in " ".join(table.notes)
+
+
+def test_a_row_with_one_seed_has_an_interval_and_a_mark():
     grid = table1()
-    lowest = study_table(grid, records_of(grid)).rows[0].mean("ap95")
-    changes = study_table(replace(grid, least_baseline=1.1 * lowest), records_of(grid)).rows[1]
-    assert "ap95" not in changes.changes
-    assert "ap85" in changes.changes
-    assert np.isnan(changes.relative_change("ap95"))
+    more = replace(grid, rows=(*grid.rows, cell("iou:2", "IoU")))
+    records = records_of(more)
+    for seed in (1, 2):
+        del records[recipe_hash(replace(more.rows[2].recipe, seed=seed))]
+    table = study_table(more, records)
+    several, single = (line for line in table_lines(table) if line.kind == "change")
+    assert not any("†" in text for text in several.cells)
+    assert all(re.fullmatch(r"\+\d+\.\d\d%°?† \(.+ to .+\)", text) for text in single.cells)
+    assert any(note.startswith("† marks") for note in table.notes)
+    assert not any("†" in note for note in study_table(grid, records).notes)
+
+
+def test_equivalence_is_marked_within_the_margin_of_the_grid():
+    grid, records = table1(), records_of(table1())
+    for run in records.values():
+        noise = 0.0005 * ((run["recipe"]["seed"] + run["recipe"]["loss"]["alpha"]) % 2)
+        run["scores"] |= {"ap50": 0.6 + noise, "ap75": 0.4 + noise}
+    table = study_table(replace(grid, margins={"ap50": 0.01}), records)
+    change = next(line for line in table_lines(table) if line.kind == "change")
+    assert ["≈" in text for text in change.cells] == [c == "ap50" for c in table.columns]
+    assert any("≈ marks changes within a margin" in n and "1 % at AP50" in n for n in table.notes)
+    assert not any("≈" in note for note in study_table(grid, records).notes)
+
+
+def test_notes_say_what_varies_and_what_does_not():
+    notes = " ".join(study_table(table1(), records_of(table1())).notes)
+    assert "initial weights, the order of the images and their augmentation" in notes
+    assert "not the choice of test images" in notes
+
+
+@pytest.mark.parametrize(("on", "told"), [("val", True), ("test", False)])
+def test_runs_that_were_selected_where_they_are_scored_are_named(on, told):
+    grid, records = table1(), records_of(table1())
+    for run in records.values():
+        if run["recipe"]["loss"]["alpha"] == 3:
+            run["selected"] = {"epoch": 4, "map": 0.5, "on": on}
+    first = study_table(grid, records).notes[0]
+    expected = (
+        "Weights or hyperparameters of α-IoU (α=3) were selected on the images that the scores"
+    )
+    assert (expected in first) is told
 
 
 def test_columns_are_the_papers_and_what_is_published():
@@ -151,9 +202,10 @@ def test_csv_has_every_number():
     change = table.rows[1].changes["map75_95"]
     assert (last["row"], last["score"]) == ("α-IoU (α=3)", "map75_95")
     assert float(last["difference"]) == change.difference
-    assert float(last["student_high"]) == change.student.high
-    assert float(last["change_low"]) == change.relative_bootstrap.low
-    assert last["decided"] == str(change.decided).lower()
+    assert float(last["difference_high"]) == change.interval.high
+    assert float(last["change_low"]) == change.relative_interval.low
+    assert float(last["p"]) == change.p
+    assert last["significant"] == str(change.significant).lower()
 
 
 def test_latex_is_a_table_of_its_columns():

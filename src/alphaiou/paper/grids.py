@@ -30,13 +30,20 @@ from alphaiou.paper.scales import COCO, VOC, Scale
 from alphaiou.study.grid import Grid, Row
 from alphaiou.study.series import FOUND
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import gain_name, is_constant
+from alphaiou.training.recipes import (
+    gain_name,
+    is_constant,
+    learns_similarity,
+    with_box_gain,
+    with_settings,
+)
 
 #: The α of the paper's tables.
 POWER = 3.0
 ALPHAS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0)
 NOISE = (0.1, 0.2, 0.3)
 SHARES = (0.25, 0.5, 1.0)
+TARGET_ALPHAS = (0.5, 1.0, 2.0, 3.0)
 GAINS = (0.5, 1.0, 2.0, 3.0)
 PENALTY_ALPHAS = (0.5, 1.0, 3.0)
 DETECTOR_NAMES = {"yolov5s": "YOLOv5s", "yolov5x": "YOLOv5x", DETR: "DETR"}
@@ -111,7 +118,7 @@ def table2(scale: Scale) -> Grid:
     published = partial(_row, {**TABLE_2_REPORTED, **TABLE_2}, columns=SIZE_COLUMNS)
     rows: list[Row] = []
     if detector == FASTER_RCNN:
-        deltas = replace(recipe, loss=LossSpec("l1"), box_gain=1.0)
+        deltas = with_box_gain(replace(recipe, loss=LossSpec("l1")), 1.0)
         rows.append(Row("ℓ₁", deltas, published=published(LossSpec("l1"))))
     for loss in map(LossSpec.parse, ("biou", "eiou+focal")):
         row = Row(loss.display_name, replace(recipe, loss=loss), published=published(loss))
@@ -238,9 +245,23 @@ def objectness(scale: Scale) -> Grid:
         plain = loss.display_name
         rows.append(Row(plain, recipe, published=_row(TABLE_1_VOC["yolov5s"], loss)))
         if (kind, power) != ("iou", 1.0):  # for which both targets are the same
-            learnt = replace(recipe, objectness="similarity")
+            learnt = with_settings(recipe, objectness="similarity")
             rows.append(Row(f"{plain}, {SIMILARITY}", learnt, plain))
     return Grid("objectness", "What objectness learns", tuple(rows))
+
+
+def target_alpha(scale: Scale) -> Grid:
+    """α of the box loss against γ, the power of the IoU that YOLOv5's objectness learns."""
+    baseline = f"{LossSpec('iou').display_name}, target γ=1"
+    rows = []
+    for power, target in product((1.0, 2.0, POWER), TARGET_ALPHAS):
+        loss = LossSpec("iou", power)
+        label = f"{loss.display_name}, target γ={target:g}"
+        recipe = with_settings(replace(scale.recipe(), loss=loss), objectness_alpha=target)
+        rows.append(Row(label, recipe, None if label == baseline else baseline))
+    meant = "Objectness learns IoU^γ here; with γ = 1 that is the plain IoU."
+    title = "α in the box loss against γ in the target of objectness"
+    return Grid("target-alpha", title, tuple(rows), differs=(meant,))
 
 
 def family(scale: Scale) -> Grid:
@@ -270,7 +291,7 @@ MAKERS: tuple[Callable[[Scale], Grid], ...] = (
     partial(table1, detectors=(DETR,), name="table1-detr", title="DETR of Table 1"),
     *(table2, table3, alpha, penalty_alpha, small),
     *(distribution, curves, examples, noisy_boxes),
-    *(length, gains, gains_elsewhere, objectness, family),
+    *(length, gains, gains_elsewhere, objectness, target_alpha, family),
 )
 
 
@@ -294,9 +315,9 @@ def _gain_rows(plain: Recipe, gains: Sequence[float]) -> tuple[Row, ...]:
 def row_at_gain(recipe: Recipe, gain: float, baseline: str | None = None) -> Row:
     """A row at a multiple of the usual box gain."""
     noise = f", η={recipe.noise:g}" if recipe.noise else ""
-    scaled = replace(recipe, box_gain=gain * recipe.box_gain)
+    scaled = with_box_gain(recipe, gain * recipe.box_gain, recipe.final_box_gain)
     label = f"{recipe.loss_name}{noise}, box gain {gain_name(scaled)}"
-    if recipe.objectness == "similarity":
+    if learns_similarity(recipe):
         label += f", {SIMILARITY}"
     is_published = gain == 1 and is_constant(recipe) and not noise
     return Row(
@@ -315,7 +336,7 @@ def _on_voc(scale: Scale) -> tuple[Row, ...]:
 
 def _matching(rows: Iterable[Row]) -> tuple[str, ...]:
     """A remark about DETR, if it is among the rows."""
-    if not any(row.recipe.detector == DETR for row in rows):
+    if not any(row.recipe.detector.name == DETR for row in rows):
         return ()
     return ("DETR matches objects and queries by GIoU, whatever the loss.",)
 
@@ -325,7 +346,7 @@ def _table2_differs(recipe: Recipe) -> tuple[str, ...]:
         "The paper takes its numbers of DIoU, CIoU, Focal-EIoU and Autoloss from other papers; "
         f"the last (mAP {TABLE_2_REPORTED['autoloss'][6]}) is not run here."
     )
-    if recipe.detector != FASTER_RCNN:
+    if recipe.detector.name != FASTER_RCNN:
         return (reported, "A detector without ℓ₁ stands for Faster R-CNN.")
     gains = (
         f"Every IoU loss counts {recipe.box_gain:g} times; in the paper's code plain ones counted "

@@ -10,9 +10,10 @@ from pathlib import Path
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import SHAPES_WORD
 from alphaiou.detectors.registry import DETR, FASTER_RCNN
+from alphaiou.detectors.yolov5.config import YOLOv5xConfig
 from alphaiou.losses.spec import LossSpec
 from alphaiou.study.compare import DRAWN, CompareSettings, compare_recipes
-from alphaiou.training.recipe import AUTO, DataRecipe, Recipe
+from alphaiou.training.recipe import AUTO, DataRecipe, Recipe, Selection
 from alphaiou.training.recipes import (
     detr,
     faster_rcnn,
@@ -35,6 +36,10 @@ DRAWN_DATA = DataRecipe(DRAWN, train="train", val="val")
 LAST_EPOCH = (
     "The weights after the last epoch are scored; the paper's code kept those that scored best on "
     "the test set."
+)
+BEST_ON_VAL = (
+    "The weights that score best on val are scored on test, or on val without a test split; the "
+    "paper's code kept those that scored best on the test set."
 )
 NMS = "NMS removes boxes above an IoU of 0.6, as YOLOv5 does; the paper's evaluation took 0.5."
 OBJECTNESS = (
@@ -59,6 +64,7 @@ class Scale:
         pictures: Whether Table 1 shows detections, which takes as long as scoring.
         places: The paths of the data sets by their names in recipes, without drawn sets and sets
             that are not available.
+        select: The weights to score.
     """
 
     name: str
@@ -71,10 +77,12 @@ class Scale:
     differs: tuple[str, ...] = ()
     pictures: bool = False
     places: Mapping[str, Path] = field(default_factory=dict)
+    select: Selection = "last"
 
     def recipe(self, detector: str = "yolov5s", benchmark: str = VOC) -> Recipe:
         """How a detector is trained on a data set."""
-        return replace(self.detectors[detector], data=self.benchmarks[benchmark])
+        recipe, data = self.detectors[detector], self.benchmarks[benchmark]
+        return replace(recipe, data=data, select=self.select)
 
     def place(self, name: str) -> Path | None:
         """The path of a data set, or the word for a drawn one; None if it is not available."""
@@ -95,7 +103,7 @@ def paper_scale(voc: Path | None = None, coco: Path | None = None) -> Scale:
         name="paper",
         detectors={
             "yolov5s": yolo,
-            "yolov5x": replace(yolo, detector="yolov5x"),
+            "yolov5x": replace(yolo, detector=YOLOv5xConfig()),
             DETR: replace(detr(), precision="bf16", evaluate_every=10),
             FASTER_RCNN: replace(faster_rcnn(), precision="bf16", evaluate_every=1),
         },
@@ -120,41 +128,54 @@ def budgets(lengths: Iterable[int]) -> list[int]:
     return sorted(counts, key=lambda epochs: (epochs != BUDGET, -counts[epochs], epochs))
 
 
-def quick_scale(data: Path | None = None, epochs: int = BUDGET) -> Scale:
+def quick_scale(
+    data: Path | None = None, epochs: int = BUDGET, select: Selection = "last"
+) -> Scale:
     """Half the size and a fifth of the epochs on photographs, or minutes on drawn shapes.
 
     Args:
         data: voc320, or any other data set; drawn shapes by default.
         epochs: The budget of every run of YOLOv5 on photographs.
+        select: The weights to score: ``last``, or ``best`` on ``val``.
 
     Raises:
-        DataError: The data set does not exist, or has no split to score on.
+        DataError: The data set does not exist, or has no split to score or to select on.
 
     Example:
         >>> quick_scale().recipe().data.path, quick_scale(Path("voc320")).recipe().epochs
         ('shapes-discs-64', 60)
     """
     if data is None:
-        return _drawn_scale()
+        return _drawn_scale(select)
     yolo = replace(voc320(), precision="bf16", epochs=epochs, evaluate_every=max(1, epochs // 5))
     two_stages, queries = voc320_faster_rcnn(), voc320_detr()
     splits = _splits(data)
+    if select == "best" and splits.val is None:
+        raise DataError(
+            f"{data}: there is no val split to select the best weights on; alphaiou data subset "
+            "makes one"
+        )
     return Scale(
         name=splits.path,
         detectors={
             "yolov5s": yolo,
-            "yolov5x": replace(yolo, detector="yolov5x"),
+            "yolov5x": replace(yolo, detector=YOLOv5xConfig()),
             DETR: replace(queries, precision="bf16", evaluate_every=queries.epochs // 5),
             FASTER_RCNN: replace(two_stages, precision="bf16", evaluate_every=3),
         },
         benchmarks={VOC: splits},
         lengths=(30, 60, 100),
-        differs=(*_photographs(splits, yolo), LAST_EPOCH, NMS, OBJECTNESS),
+        differs=(
+            *_photographs(splits, yolo),
+            LAST_EPOCH if select == "last" else BEST_ON_VAL,
+            *(NMS, OBJECTNESS),
+        ),
         places={splits.path: data.absolute()},
+        select=select,
     )
 
 
-def _drawn_scale() -> Scale:
+def _drawn_scale(select: Selection) -> Scale:
     """The training of ``alphaiou compare``, which takes a CPU a minute or two."""
     (recipe,) = compare_recipes([LossSpec("iou")], CompareSettings())
     recipe = replace(recipe, precision="fp32")
@@ -169,6 +190,7 @@ def _drawn_scale() -> Scale:
             f"{recipe.epochs} epochs: this shows that everything runs, and says nothing about the "
             "paper.",
         ),
+        select=select,
     )
 
 

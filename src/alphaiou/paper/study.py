@@ -37,7 +37,8 @@ PICTURES, RATE = 6, 0.3
 REPORT_TITLE = "The paper's experiments, repeated"
 REPORT_LEAD = (
     "The tables and figures of the Alpha-IoU paper, and controls that it lacks, from finished "
-    "runs. Each row is a mean over its seeds; changes are paired by seed and have 95 % intervals."
+    "runs. Each row is a mean over its seeds; changes and their 95 % intervals come from one "
+    "linear model of all comparable runs."
 )
 
 
@@ -96,7 +97,7 @@ def scale_of_records(
     """The scale of most of the records, or the one that is asked for.
 
     Examples:
-        >>> recipe = {"detector": "yolov5s", "epochs": 100, "data": {"path": "voc320"}}
+        >>> recipe = {"detector": {"name": "yolov5s"}, "epochs": 100, "data": {"path": "voc320"}}
         >>> scale = scale_of_records([{"recipe": recipe}])
         >>> scale.name, scale.recipe().epochs
         ('voc320', 100)
@@ -105,14 +106,17 @@ def scale_of_records(
     where = data.name if data else _most([recipe["data"]["path"] for recipe in recipes])
     if where in (VOC, COCO):
         return paper_scale()
+    selections = [r.get("select", "last") for r in recipes if r["data"]["path"] == where]
+    select = _most(selections or ["last"])
     if where == DRAWN_DATA.path:
-        return quick_scale()
+        return quick_scale(select=select)
     lengths = [
         recipe["epochs"]
         for recipe in recipes
-        if (recipe["data"]["path"], recipe["detector"]) == (where, "yolov5s")
+        if (recipe["data"]["path"], recipe["detector"]["name"]) == (where, "yolov5s")
     ]
-    return quick_scale(data or Path(where), epochs or next(iter(budgets(lengths)), BUDGET))
+    budget = epochs or next(iter(budgets(lengths)), BUDGET)
+    return quick_scale(data or Path(where), budget, select)
 
 
 def _most(values: Sequence[Value]) -> Value:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from alphaiou.data.dataset import load_dataset, split_names
 from alphaiou.data.pipeline.augment import Augmentation
 from alphaiou.data.shapes.dataset import SHAPES_WORD
-from alphaiou.detectors.registry import DETR, FASTER_RCNN
+from alphaiou.detectors.registry import detector_config
+from alphaiou.detectors.yolov5.config import YOLOv5Config
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.columns import columns_of
 from alphaiou.study.grid import Grid, Row
-from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe
-from alphaiou.training.recipes import voc320_detr, voc320_faster_rcnn
+from alphaiou.study.records import RunRecord, grid_runs, with_found_seeds
+from alphaiou.training.recipe import AUTO, DataRecipe, Optimisation, Recipe, recipe_from
+from alphaiou.training.recipes import from_scratch
 from alphaiou.training.setup import resolve_splits
 
 #: The drawn set that is learnt in a minute, and the share of it to train on.
 DRAWN, DRAWN_SHARE = "shapes-discs-64", 0.5
 HELD_OUT = 0.2
 SCORED_TIMES = 4
-#: A change from almost nothing would be a large number without a meaning.
-LEAST_BASELINE = 0.005
 #: Rates of a training of a thousand steps.
 SHORT: dict[str, Any] = {
     "final_lr": 0.05,
@@ -30,8 +30,6 @@ SHORT: dict[str, Any] = {
     "ema_decay": 0.99,
     "ema_growth": 100.0,
 }
-#: Recipes of detectors that are trained otherwise than YOLOv5.
-FROM_SCRATCH = {FASTER_RCNN: voc320_faster_rcnn, DETR: voc320_detr}
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class CompareSettings:
     Attributes:
         data: A data set of any layout, or a word for a drawn one.
         seed: Decides the initial weights, the order and the augmentation of every run.
-        detector: A name that ``build_detector`` knows.
+        detector: One of ``DETECTORS``.
         image_size: The long side of the images, in pixels; by default 64 for drawn sets, else 320.
         batch_size: Images per step.
         epochs: Passes over the training images; by default 16 for drawn sets, else 50.
@@ -83,8 +81,56 @@ def compare_grid(losses: Sequence[LossSpec], settings: CompareSettings) -> Grid:
         (settings.seed,),
         pictures=True,
         columns=columns_of("threshold", "mean"),
-        least_baseline=LEAST_BASELINE,
     )
+
+
+def runs_on_same_data(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, RunRecord]:
+    """The records of runs on the data and with the detector of a comparison.
+
+    Args:
+        grid: The comparison, of which at least one run is finished.
+        records: The records of all runs in its folder.
+    """
+    base = grid.rows[0].recipe
+    compared = [run for row in grid_runs(grid, records).values() for run in row.runs.values()]
+    newest = max(compared, key=lambda run: run["made"]["date"] or "")
+    shared = {}
+    for name, record in records.items():
+        recipe = recipe_from(record["recipe"])
+        same_place = (recipe.data.path, recipe.detector) == (base.data.path, base.detector)
+        if same_place and _annotations(record) == _annotations(newest):
+            shared[name] = record
+    return shared
+
+
+def _annotations(record: RunRecord) -> str | None:
+    """The digest of the annotations that a run was trained on."""
+    data: Mapping[str, str] = record["data"] or {}
+    return data.get("annotations")
+
+
+def with_other_runs(grid: Grid, records: Mapping[str, RunRecord]) -> Grid:
+    """The grid of a comparison with the other losses and seeds of finished runs.
+
+    Runs belong to it if they share all settings with it; its rows stay the first ones, and its
+    first row the baseline.
+
+    Args:
+        grid: The comparison.
+        records: The records of ``runs_on_same_data``.
+    """
+    base, baseline = grid.rows[0].recipe, grid.rows[0].label
+    rows = {row.label: row for row in grid.rows}
+    for record in sorted(
+        records.values(), key=lambda run: (run["made"]["date"] or "", run["name"])
+    ):
+        loss = recipe_from(record["recipe"]).loss
+        row = Row(loss.display_name, replace(base, loss=loss), baseline)
+        rows.setdefault(row.label, row)
+    found = with_found_seeds(replace(grid, rows=tuple(rows.values())), records)
+    runs, asked = grid_runs(found, records), {row.label for row in grid.rows}
+    kept = (row for row in found.rows if row.label in asked or runs[row.label].runs)
+    return replace(found, rows=tuple(kept))
 
 
 def compare_recipes(losses: Sequence[LossSpec], settings: CompareSettings) -> list[Recipe]:
@@ -136,15 +182,18 @@ def compared_splits(path: str) -> DataRecipe:
 
 def _detector_recipe(settings: CompareSettings, image_size: int, classes: int) -> Recipe:
     """A detector and its training, made for a thousand steps."""
-    if settings.detector in FROM_SCRATCH:
-        recipe = FROM_SCRATCH[settings.detector]()
+    detector = detector_config(settings.detector)
+    if not isinstance(detector, YOLOv5Config):
+        recipe = from_scratch(detector)
         lr = recipe.optimisation.lr * settings.batch_size / recipe.batch_size
         short = replace(recipe.optimisation, lr=lr, schedule="cosine", drops=(), **SHORT)
         return replace(recipe, optimisation=short)
     return Recipe(
-        detector=settings.detector,
-        objectness_gain=0.45 * (640 / image_size) ** 2,
-        class_gain=0.125 * 80 / classes,
+        detector=replace(
+            detector,
+            objectness_gain=0.45 * (640 / image_size) ** 2,
+            class_gain=0.125 * 80 / classes,
+        ),
         augmentation=Augmentation(mosaic=0.0, scale=0.3),
         optimisation=Optimisation(lr=0.02, warmup_epochs=0.0, warmup_bias_lr=0.0, **SHORT),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import chdir, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from alphaiou._files import write_file
+from alphaiou._files import working_folder, write_file
 from alphaiou._shapes import Float, Int64
 from alphaiou.data.dataset import DetectionDataset, Target
 from alphaiou.data.index import DetectionIndex
@@ -27,7 +27,7 @@ from alphaiou.metrics import DetectionScores, detection_ious
 from alphaiou.metrics.iou_histogram import SURE
 from alphaiou.metrics.rules import RuleName
 from alphaiou.study.records import DATA_LINKS, RowRuns, RunRecord, run_folder
-from alphaiou.training.recipe import Recipe, recipe_from
+from alphaiou.training.record import upgraded_recipe
 from alphaiou.training.setup import run_sets
 
 FINDINGS, EXAMPLES = "findings.json", "examples"
@@ -207,7 +207,7 @@ def run_detections(folder: Path, device: str = "cpu") -> RunDetections:
         DataError: Its data set is gone.
     """
     trained = load_weights(folder)
-    recipe: Recipe = recipe_from(trained.recipe)
+    recipe = upgraded_recipe(trained.recipe)
     sets = run_sets(recipe)
     dataset = sets.test or sets.val
     if dataset is None:
@@ -345,7 +345,11 @@ def read_differences(first: Path, second: Path) -> Differences | None:
     path = differences_path(first, second)
     if not path.is_file():
         return None
-    kept = json.loads(path.read_text(encoding="utf-8"))
+    return differences_of(json.loads(path.read_text(encoding="utf-8")))
+
+
+def differences_of(kept: Mapping[str, Any]) -> Differences:
+    """Differences as ``compare_detections`` gives them, which are JSON."""
     return {
         kind: [(_example_from(a), _example_from(b)) for a, b in pairs]
         for kind, pairs in kept.items()
@@ -372,8 +376,8 @@ def keep_differences(first: Path, second: Path) -> Path | None:
         return path
     if not all((folder / WEIGHTS).is_file() for folder in (first, second)):
         return None
-    links = second.parent / DATA_LINKS
-    with chdir(links) if links.is_dir() else nullcontext():  # where recipes' names lead to data
+    links = second.parent / DATA_LINKS  # where the names in recipes lead to data
+    with working_folder(links) if links.is_dir() else nullcontext():
         detections = run_detections(first), run_detections(second)
         _write_json(compare_detections(*detections, second), path)
     return path

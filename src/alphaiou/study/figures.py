@@ -20,7 +20,7 @@ from alphaiou.inference.figures import looks
 from alphaiou.metrics.columns import column_title
 from alphaiou.study.detections import Findings
 from alphaiou.study.grid import Grid
-from alphaiou.study.records import RowRuns, RunRecord, drawn_runs, grid_runs
+from alphaiou.study.records import RowRuns, RunRecord, comparable_rows, drawn_runs, grid_runs
 from alphaiou.study.series import (
     MOST_ROWS,
     Point,
@@ -57,8 +57,9 @@ class Panel:
         title: What is shown, with its unit.
         x_label: The label of the x axis.
         lines: The points of each series.
-        kind: ``bands`` are lines with bands for the intervals, ``changes`` lines with an interval
-            at each mark, ``bars`` bars with intervals, ``steps`` the outlines of histograms.
+        kind: ``bands`` are lines with bands that span the seeds, ``changes`` lines with an interval
+            at each mark, ``bars`` bars with the span of the seeds, ``steps`` the outlines of
+            histograms.
         published: What the paper prints for some of the series: dashed.
         only_values: Whether the x axis marks the values of the points and no others.
         is_logarithmic: Whether the x axis is.
@@ -152,17 +153,18 @@ def grid_figures(grid: Grid, records: Mapping[str, RunRecord]) -> dict[str, Char
         records: By the names of their runs.
     """
     rows, drawn = grid_runs(grid, records), drawn_runs(grid, records)
+    comparable = comparable_rows(drawn, records)
     charts: dict[str, Chart] = {}
     if not grid.found_shares:
         changing = change_sweeps(drawn)
         for sweep in sweeps_of(drawn):
             if sweep in changing:
-                charts[f"{sweep.name}-change"] = change_chart(drawn, sweep)
+                charts[f"{sweep.name}-change"] = change_chart(drawn, sweep, comparable)
             else:
                 charts[sweep.name] = sweep_chart(drawn, sweep)
         charts = charts or {"curves": curves_chart(rows), "losses": loss_chart(rows)}
     if grid.pictures or grid.found_shares:
-        charts["ious"] = found_chart(rows)
+        charts["ious"] = found_chart(rows, comparable)
     return {name: chart for name, chart in charts.items() if chart.panels}
 
 
@@ -185,7 +187,7 @@ def save_plots(grid: Grid, records: Mapping[str, RunRecord], out: Path) -> list[
 
 
 def curves_chart(rows: Mapping[str, RowRuns]) -> Chart:
-    """Three scores by epoch; bands are the intervals of means over several seeds."""
+    """Three scores by epoch; bands span the seeds."""
     panels = (
         Panel(f"{column_title(score)}, %", "epoch", _not_empty(curves(rows, score)))
         for score in PANELS
@@ -215,7 +217,7 @@ def loss_chart(rows: Mapping[str, RowRuns]) -> Chart:
 
 
 def sweep_chart(rows: Mapping[str, RowRuns], sweep: Sweep) -> Chart:
-    """Three scores against a setting; bands are the intervals of the means."""
+    """Three scores against a setting; bands span the seeds."""
     panels = (
         Panel(
             f"{column_title(score)}, %",
@@ -233,11 +235,14 @@ def sweep_chart(rows: Mapping[str, RowRuns], sweep: Sweep) -> Chart:
     )
 
 
-def change_chart(rows: Mapping[str, RowRuns], sweep: Sweep) -> Chart:
+def change_chart(
+    rows: Mapping[str, RowRuns], sweep: Sweep, comparable: Mapping[str, RowRuns] | None = None
+) -> Chart:
     """Changes in percent of the baselines against a setting, with what the paper prints."""
     panels = []
     for score in CHANGE_PANELS:
-        lines, published = (along(rows, sweep, score) for along in (changes_along, published_along))
+        lines = changes_along(rows, sweep, score, comparable)
+        published = published_along(rows, sweep, score)
         panels.append(
             Panel(
                 f"{column_title(score)}, change in %",
@@ -252,22 +257,26 @@ def change_chart(rows: Mapping[str, RowRuns], sweep: Sweep) -> Chart:
     return Chart(
         f"Changes against {sweep.label}",
         _with_lines(panels),
-        "Changes against the baseline over the seeds that both have, with 95 % intervals; hollow "
-        "marks have one seed.",
+        "Changes against the baseline with their 95 % intervals; hollow marks have one seed.",
     )
 
 
-def found_chart(rows: Mapping[str, RowRuns]) -> Chart:
+def found_chart(
+    rows: Mapping[str, RowRuns], comparable: Mapping[str, RowRuns] | None = None
+) -> Chart:
     """Shares of all objects that are found, and the changes against the baselines."""
     label = "IoU at least"
     panels = (
         Panel("Objects found, % of all", label, found_lines(rows), kind="bars"),
-        Panel("Change against the baseline, %", label, found_changes(rows), kind="changes"),
+        Panel(
+            "Change against the baseline, %", label, found_changes(rows, comparable), kind="changes"
+        ),
     )
     return Chart(
         "Objects found with at least an IoU",
         _with_lines(panels) if panels[0].lines else (),
-        "Intervals are those of the means over seeds; hollow marks have one seed.",
+        "Lines on bars span the seeds; changes have their 95 % intervals; hollow marks have one "
+        "seed.",
     )
 
 
@@ -288,7 +297,7 @@ def distribution_chart(findings: Mapping[str, Findings]) -> Chart:
 
 def _bands_note(rows: Mapping[str, RowRuns]) -> str:
     has_seeds = any(len(row.runs) > 1 for row in rows.values())
-    return "Bands are the 95 % intervals of means over several seeds." if has_seeds else ""
+    return "Lines are means over several seeds, bands span the seeds." if has_seeds else ""
 
 
 def _not_empty(lines: Lines) -> Lines:

@@ -40,7 +40,7 @@ class Grid:
         columns: The scores of its table; by default the paper's main ones and all published ones.
         found_shares: The shares of found objects that it compares in place of average precision.
         beside: Rows of another grid that its figures include, if they were run.
-        least_baseline: No change is printed against a baseline score below this.
+        margins: By score, the relative change within which its rows count as equivalent.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Grid:
     columns: tuple[str, ...] = ()
     found_shares: tuple[str, ...] = ()
     beside: tuple[Row, ...] = ()
-    least_baseline: float = 0.0
+    margins: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -1,7 +1,12 @@
-"""Compute the runs of grids: finished runs are not repeated, a failed run does not stop others."""
+"""Compute the runs of grids.
+
+Finished runs are not repeated, a failed run does not stop the others, and several processes may
+compute grids in one folder at the same time: each run is trained by one of them.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -10,18 +15,19 @@ from pathlib import Path
 from typing import Protocol
 
 from alphaiou._environment import device_kind
-from alphaiou._files import write_file
+from alphaiou._files import PART, WriteError, write_file
 from alphaiou.data.problems import DataError
 from alphaiou.data.shapes.dataset import SHAPES_WORD
+from alphaiou.inference.kept_detections import DETECTIONS
 from alphaiou.metrics.columns import optional_columns
 from alphaiou.study.detections import FINDINGS
 from alphaiou.study.grid import Grid
-from alphaiou.study.pool import Ended, Job, WorkerPool, schedule, share_gpus_in_turn
+from alphaiou.study.pool import Ended, Job, RecipeJob, WorkerPool, schedule, share_gpus_in_turn
 from alphaiou.study.records import DATA_LINKS, read_record, record_paths
-from alphaiou.training.loop import Execution, Report
-from alphaiou.training.recipe import Recipe, recipe_hash
+from alphaiou.training.loop import Execution, Report, check_data
+from alphaiou.training.recipe import DataRecipe, Recipe, recipe_hash
 from alphaiou.training.record import RECORD
-from alphaiou.training.setup import resolve_auto
+from alphaiou.training.setup import DataDigest, resolve_auto
 
 #: A run whose process is killed is started once more.
 TRIES = 2
@@ -91,14 +97,17 @@ def run_grid(
     keep: Path | None = None,
     execution: Execution = Execution(),
     workers: int | None = None,
+    keep_detections: bool = False,
     ray: str | None = None,
     seconds: float | None = None,
     report: GridReport = GridReport(),
 ) -> GridResult:
     """Compute the runs of some grids that are not finished.
 
-    Stopped and called again, it goes on from the last checkpoints. The calling program must keep
-    its entry point under ``if __name__ == "__main__"``, since runs are processes of their own.
+    Stopped and called again, it goes on from the last checkpoints. A run that another process
+    trains in the same folder is not trained twice: the other runs come first, and then this
+    function waits for that process. The calling program must keep its entry point under
+    ``if __name__ == "__main__"``, since runs are processes of their own.
 
     Args:
         grids: The grids.
@@ -110,6 +119,7 @@ def run_grid(
         execution: How each run is computed.
         workers: Runs at a time: per GPU, where the default is one, or on the CPU, where the default
             is one per core.
+        keep_detections: Whether to keep the detections of each run in its folder.
         ray: The address of a Ray cluster that computes the runs instead of this machine.
         seconds: No run is started that, by the pace of the others, would end after this time; a
             shorter run may still be.
@@ -117,50 +127,63 @@ def run_grid(
 
     Raises:
         DataError: A data set is not at its path.
+        RecordError: A finished run was trained on other data than those there now.
     """
     folder = folder.absolute()
     device = device_kind(execution.device) if ray is None else "cpu"
     runs = planned_runs(grids, device)
     finished = record_paths([folder, *earlier])
-    todo = [run for run in runs if not _is_finished(run, finished, folder)]
+    todo = [run for run in runs if not _is_finished(run, finished, folder, keep_detections)]
     possible = [run for run in todo if data is None or _has_data(run, data)]
-    report.planned(possible, len(runs) - len(todo))
     links = None if data is None else link_data(data, folder)
-    jobs = [Job(run.recipe, folder, links, run.pictures) for run in possible]
+    check_same_data([run for run in runs if run not in todo], folder, links, report.note)
+    report.planned(possible, len(runs) - len(todo))
+    jobs = [RecipeJob(run.recipe, folder, links, run.pictures, keep_detections) for run in possible]
+    failed = {} if keep is None else _copy_missing(runs, folder, keep, earlier)
     clock = Clock([run.recipe for run in possible], seconds)
+    listeners: dict[int, Report] = {}
 
     def listener(number: int) -> Report:
-        clock.begin(number)
-        return report.run(possible[number])
+        run = possible[number]
+        if (folder / run.name / RECORD).exists():  # another process has finished it meanwhile
+            clock.forget(number)
+        else:
+            clock.begin(number)
+        if number not in listeners:
+            listeners[number] = report.run(run)
+        return listeners[number]
 
-    pool: Pool
-    if ray is None:
-        places = schedule(device, len(jobs), workers)
-        if share_gpus_in_turn(places):
-            report.note(IN_TURN)
-        pool = WorkerPool(jobs, places, execution, listener, clock.may_start, TRIES)
-    else:
-        from alphaiou.study.ray import RayPool
-
-        pool = RayPool(jobs, ray, data or {}, execution, listener, workers or 1)
-    failed: dict[str, Exception] = {}
-    begun = set()
+    pool = make_pool(
+        jobs,
+        len(jobs),
+        execution=execution,
+        workers=workers,
+        ray=ray,
+        data=data,
+        listener=listener,
+        may_start=clock.may_start,
+        note=report.note,
+    )
+    ended = set()
     with closing(pool.run()) as ends:
-        for number, error in ends:
-            run = possible[number]
-            begun.add(run.name)
+        for number, failure in ends:
+            run, error = possible[number], failure
+            ended.add(run.name)
+            if error is None:
+                clock.end(number)
+                error = None if keep is None else _copy_record(run.name, folder, keep)
             if error is not None:
                 failed[run.name] = error
-            else:
-                clock.end(number)
-                if keep is not None:
-                    _copy_record(run.name, folder, keep)
             report.ended(run, error)
     records = record_paths([folder, *earlier])
     return GridResult(
         {run.name: records[run.name] for run in runs if run.name in records},
-        [(run, failed[run.name]) for run in todo if run.name in failed],
-        [run for run in todo if run.name not in begun],
+        [(run, failed[run.name]) for run in runs if run.name in failed],
+        [
+            run
+            for run in todo
+            if not (run.name in ended or _is_finished(run, records, folder, keep_detections))
+        ],
     )
 
 
@@ -169,6 +192,44 @@ class Pool(Protocol):
 
     def run(self) -> Generator[Ended, None, None]:
         """Compute them, and yield each that has ended."""
+
+
+def make_pool(
+    jobs: Iterable[Job],
+    most: int,
+    *,
+    execution: Execution,
+    workers: int | None,
+    ray: str | None,
+    listener: Callable[[int], Report],
+    data: Mapping[str, Path] | None = None,
+    may_start: Callable[[int], bool] = lambda _: True,
+    note: Callable[[str], None] = lambda _: None,
+    one_by_one: bool = False,
+) -> Pool:
+    """The pool that computes runs, on this machine or on a Ray cluster.
+
+    Args:
+        jobs: The runs.
+        most: Their number, or the largest that it may be.
+        execution: How each run is computed.
+        workers: Runs at a time, as in :func:`run_grid`.
+        ray: The address of a Ray cluster, if there is one.
+        listener: Gives the listener to the events of a run, by its number.
+        data: The paths of the data sets on every machine of the cluster, by their names.
+        may_start: Whether the run of a number may begin; a cluster begins all.
+        note: Called with remarks about all runs.
+        one_by_one: Whether the next run may depend on those that have ended.
+    """
+    if ray is not None:
+        from alphaiou.study.ray import RayPool
+
+        places = data or {}
+        return RayPool(jobs, ray, places, execution, listener, workers or 1, one_by_one)
+    here = schedule(device_kind(execution.device), most, workers)
+    if share_gpus_in_turn(here):
+        note(IN_TURN)
+    return WorkerPool(jobs, here, execution, listener, may_start, TRIES)
 
 
 # Which runs to compute
@@ -199,12 +260,37 @@ def is_scored(run: PlannedRun, records: Mapping[str, Path]) -> bool:
     )
 
 
-def _is_finished(run: PlannedRun, records: Mapping[str, Path], folder: Path) -> bool:
-    """Whether a run has its record, and its findings unless the record was committed alone."""
+def _is_finished(
+    run: PlannedRun, records: Mapping[str, Path], folder: Path, keep_detections: bool
+) -> bool:
+    """Whether a run has its record, and its other files unless the record was committed alone."""
     if not is_scored(run, records):
         return False
     has_weights = records[run.name].parent == folder / run.name
-    return not (run.pictures and has_weights) or (folder / run.name / FINDINGS).exists()
+    wanted = [FINDINGS] * run.pictures + [DETECTIONS] * keep_detections
+    return not has_weights or all((folder / run.name / name).exists() for name in wanted)
+
+
+def check_same_data(
+    finished: Iterable[PlannedRun],
+    folder: Path,
+    links: Path | None,
+    note: Callable[[str], None],
+) -> None:
+    """Compare the data of the finished runs in a folder with what they are now.
+
+    Raises:
+        RecordError: The annotations or the sizes of image files have changed since a run.
+    """
+    known: dict[DataRecipe, DataDigest] = {}
+    for run in finished:
+        path = folder / run.name / RECORD
+        if not path.exists():  # a committed record, whose data may be elsewhere
+            continue
+        data = run.recipe.data
+        if links is not None and (links / data.path).exists():
+            data = replace(data, path=str(links / data.path))
+        check_data(read_record(path), path.parent, data, note, known)
 
 
 def _has_data(run: PlannedRun, data: Mapping[str, Path]) -> bool:
@@ -226,15 +312,34 @@ def link_data(paths: Mapping[str, Path], folder: Path) -> Path:
     for name, path in paths.items():
         link = links / name
         if link.resolve() != path.resolve():
-            link.unlink(missing_ok=True)
-            link.symlink_to(path.resolve())
+            # Replaced and not removed first: another grid may be reading through it.
+            part = link.with_name(f".{name}.{secrets.token_hex(4)}{PART}")
+            part.symlink_to(path.resolve())
+            part.replace(link)
     return links
 
 
-def _copy_record(name: str, folder: Path, keep: Path) -> None:
-    """Copy the record of a run to a file of its own, as it is committed."""
-    keep.mkdir(parents=True, exist_ok=True)
-    write_file(keep / f"{name}.json", (folder / name / RECORD).read_bytes())
+def _copy_record(name: str, folder: Path, keep: Path) -> WriteError | None:
+    """Copy the record of a run to a file of its own, as it is committed; return why it failed."""
+    try:
+        write_file(keep / f"{name}.json", (folder / name / RECORD).read_bytes())
+    except WriteError as error:
+        return error
+    return None
+
+
+def _copy_missing(
+    runs: Iterable[PlannedRun], folder: Path, keep: Path, earlier: Sequence[Path]
+) -> dict[str, Exception]:
+    """Copy the records that an earlier call could not copy; return what failed."""
+    elsewhere = record_paths([keep, *earlier])
+    missing = (
+        run.name
+        for run in runs
+        if run.name not in elsewhere and (folder / run.name / RECORD).exists()
+    )
+    errors = {name: _copy_record(name, folder, keep) for name in missing}
+    return {name: error for name, error in errors.items() if error is not None}
 
 
 # How long runs take
@@ -264,16 +369,21 @@ class Clock:
         if self.seconds is None:
             return True
         recipe, used = self.recipes[number], time.monotonic() - self.start
-        return used + self.pace.get(recipe.detector, 0.0) * _work(recipe) <= self.seconds
+        return used + self.pace.get(recipe.detector.name, 0.0) * _work(recipe) <= self.seconds
 
     def begin(self, number: int) -> None:
         """A run starts."""
         self.begun[number] = time.monotonic()
 
+    def forget(self, number: int) -> None:
+        """A run is not computed here, which says nothing about the pace."""
+        self.begun.pop(number, None)
+
     def end(self, number: int) -> None:
         """A run has finished."""
-        recipe, took = self.recipes[number], time.monotonic() - self.begun[number]
-        self.pace[recipe.detector] = took / _work(recipe)
+        if number in self.begun:
+            recipe, took = self.recipes[number], time.monotonic() - self.begun[number]
+            self.pace[recipe.detector.name] = took / _work(recipe)
 
 
 def _work(recipe: Recipe) -> float:

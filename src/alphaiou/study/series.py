@@ -11,9 +11,15 @@ from alphaiou.metrics.columns import columns_of
 from alphaiou.metrics.comparison import relative_improvement
 from alphaiou.metrics.iou_histogram import HISTOGRAM_THRESHOLDS
 from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds
-from alphaiou.study.statistics import PairedChange, bootstrap_mean, paired_change
+from alphaiou.study.statistics import Change, Model, fit_rows
 from alphaiou.training.recipe import Recipe
-from alphaiou.training.recipes import at_default_gain, gain_factor, gain_name
+from alphaiou.training.recipes import (
+    at_default_gain,
+    gain_factor,
+    gain_name,
+    learns_similarity,
+    objectness_alpha,
+)
 from alphaiou.training.record import loss_parts
 
 Item = TypeVar("Item")
@@ -38,8 +44,9 @@ class Point:
     Attributes:
         x: The place on the x axis.
         mean: The mean.
-        low: The lower end of its bootstrap interval; the mean itself with one seed.
-        high: The upper end.
+        low: The lowest seed of a mean, or the lower end of the 95 % interval of a change; the
+            value itself where there is none.
+        high: The highest seed, or the upper end.
         name: The row it belongs to, where its line does not say so.
         alone: Whether it is of a single seed.
     """
@@ -53,35 +60,34 @@ class Point:
 
 
 def mean_point(x: float, values: Sequence[float], unit: float = 100) -> Point:
-    """The mean of some values and its interval: of fractions in percent, unless told otherwise.
+    """The mean of some values and their range: of fractions in percent, unless told otherwise.
 
     Examples:
         >>> mean_point(60, [0.5, 0.75])
         Point(x=60, mean=62.5, low=50.0, high=75.0, name='', alone=False)
     """
-    mean = unit * sum(values) / len(values)
-    interval = bootstrap_mean(values)
-    if interval is None:
-        return Point(x, mean, mean, mean, alone=True)
-    return Point(x, mean, unit * interval.low, unit * interval.high)
+    mean, low, high = (
+        unit * value for value in (sum(values) / len(values), min(values), max(values))
+    )
+    return Point(x, mean, low, high, alone=len(values) == 1)
 
 
-def change_point(x: float, change: PairedChange, name: str = "") -> Point:
+def change_point(x: float, change: Change, name: str = "") -> Point:
     """A change in percent of its baseline, and its interval.
 
     Examples:
-        >>> change_point(0.3, paired_change({0: 0.375}, {0: 0.25}))
+        >>> change_point(0.3, Change(1, 0.25, 0.375, 0.125, 0.5))
         Point(x=0.3, mean=50.0, low=50.0, high=50.0, name='', alone=True)
     """
-    mean, interval = 100 * change.relative, change.relative_bootstrap
+    mean, interval, alone = 100 * change.relative, change.relative_interval, change.runs == 1
     if interval is None:
-        return Point(x, mean, mean, mean, name, change.seeds == 1)
-    return Point(x, mean, 100 * interval.low, 100 * interval.high, name)
+        return Point(x, mean, mean, mean, name, alone)
+    return Point(x, mean, 100 * interval.low, 100 * interval.high, name, alone)
 
 
-def paired_point(x: float, row: RowRuns, baseline: RowRuns, score: str) -> Point | None:
-    """The change of a row against another; None without a shared seed, or where it is undefined."""
-    change = paired_change(row.scores(score), baseline.scores(score))
+def _model_point(x: float, model: Model, row: RowRuns, baseline: RowRuns) -> Point | None:
+    """The change of a row against another; None where they cannot be compared."""
+    change = model.change(row.row.label, baseline.row.label)
     if change is None or not math.isfinite(change.relative):
         return None
     return change_point(x, change)
@@ -177,12 +183,13 @@ def _line_names(recipes: Sequence[Recipe]) -> dict[Recipe, str]:
 
 
 _NAME_PARTS: tuple[Callable[[Recipe], str], ...] = (
-    lambda r: r.detector,
+    lambda r: r.detector.name,
     lambda r: r.data.path,
     lambda r: f"noise {r.noise:g}" if r.noise else "clean",
     lambda r: f"{r.subset:.0%} of the images" if r.subset < 1 else "all images",
     lambda r: f"box gain {gain_name(r)}",
-    lambda r: f"objectness {r.objectness}",
+    lambda r: f"objectness {'similarity' if learns_similarity(r) else 'iou'}",
+    lambda r: f"objectness γ={objectness_alpha(r):g}",
     lambda r: f"{r.epochs} epochs",
 )
 
@@ -240,16 +247,23 @@ def change_sweeps(rows: Mapping[str, RowRuns]) -> list[Sweep]:
     ]
 
 
-def changes_along(rows: Mapping[str, RowRuns], sweep: Sweep, score: str) -> dict[str, list[Point]]:
-    """The change of each row in percent of its baseline, over the seeds that both have.
+def changes_along(
+    rows: Mapping[str, RowRuns],
+    sweep: Sweep,
+    score: str,
+    comparable: Mapping[str, RowRuns] | None = None,
+) -> dict[str, list[Point]]:
+    """The change of each row in percent of its baseline.
 
     Where all rows of a line share a baseline, it is a point of the line too. A score of zero has
-    no changes: a line without any is left out.
+    no changes: a line without any is left out. Changes and their intervals are estimated from the
+    ``comparable`` rows, by default from the rows themselves.
     """
     plain = [] if sweep.plain is None else [Point(sweep.plain, 0.0, 0.0, 0.0)]
+    model = fit_rows(comparable or rows, score)
 
     def change(x: float, row: RowRuns, baseline: RowRuns) -> Point | None:
-        return paired_point(x, row, baseline, score)
+        return _model_point(x, model, row, baseline)
 
     lines = _pair_points(rows, sweep, change)
     return {name: _in_order([*plain, *points]) for name, points in lines.items()}
@@ -265,7 +279,7 @@ def published_along(
         if after is None or before is None:
             return None
         change = 100 * relative_improvement(after, before)
-        return Point(x, change, change, change)
+        return None if math.isnan(change) else Point(x, change, change, change)
 
     lines = _pair_points(rows, sweep, published)
     return {name: _in_order(points) for name, points in lines.items()}
@@ -379,7 +393,9 @@ def found_lines(rows: Mapping[str, RowRuns]) -> dict[str, list[Point]]:
     return lines if len(lines) <= MOST_ROWS else {}
 
 
-def found_changes(rows: Mapping[str, RowRuns]) -> dict[str, list[Point]]:
+def found_changes(
+    rows: Mapping[str, RowRuns], comparable: Mapping[str, RowRuns] | None = None
+) -> dict[str, list[Point]]:
     """By how many percent more objects a row finds than its baseline, by IoU threshold."""
     counted = _with_found(rows)
     pairs = {
@@ -387,8 +403,10 @@ def found_changes(rows: Mapping[str, RowRuns]) -> dict[str, list[Point]]:
         for label, row in counted.items()
         if row.row.baseline in counted
     }
+    fitted = _with_found(comparable or rows)
+    models = {score: fit_rows(fitted, score) for score in FOUND}
     lines = {
-        label: [paired_point(iou, *pair, score) for score, iou in FOUND.items()]
+        label: [_model_point(iou, models[score], *pair) for score, iou in FOUND.items()]
         for label, pair in pairs.items()
     }
     defined = {label: list(filter(None, points)) for label, points in lines.items()}
@@ -396,5 +414,5 @@ def found_changes(rows: Mapping[str, RowRuns]) -> dict[str, list[Point]]:
 
 
 def _with_found(rows: Mapping[str, RowRuns]) -> dict[str, RowRuns]:
-    counted = (row.with_scores(FOUND) for row in rows.values())
-    return {row.row.label: row for row in counted if row.runs}
+    counted = {label: row.with_scores(FOUND) for label, row in rows.items()}
+    return {label: row for label, row in counted.items() if row.runs}

@@ -6,28 +6,42 @@ import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from alphaiou.inference.tables import cell, markdown
 from alphaiou.metrics.columns import COLUMNS, PAPER_COLUMNS, column_title
-from alphaiou.metrics.comparison import relative_improvement
+from alphaiou.metrics.comparison import LEAST_BASELINE, relative_improvement
 from alphaiou.study.grid import Grid
-from alphaiou.study.records import RowRuns, RunRecord, grid_runs
-from alphaiou.study.statistics import Interval, PairedChange, paired_change, seeds_word
+from alphaiou.study.records import RowRuns, RunRecord, comparable_rows, grid_runs
+from alphaiou.study.selection import (
+    Per,
+    candidates_of,
+    is_scored_where_selected,
+    scored_on,
+    select,
+)
+from alphaiou.study.statistics import Change, Interval, compare, fit_rows, seeds_word
 
-#: Behind a change that is not significant.
-MARK = "°"
+#: Behind a change that is not significant, one with a single run, and one within the margin.
+MARK, SINGLE, EQUIVALENT = "°", "†", "≈"
 MARK_NOTE = (
-    f"Changes are relative to the baseline, as in the paper’s tables; {MARK} marks changes that "
-    "are not significant: there is only one seed, or the bootstrap’s or Student’s 95 % interval "
-    "of the difference includes zero."
+    "Changes are relative to the baseline, as in the paper’s tables, or in points of a score (pt) "
+    f"if the baseline is below {100 * LEAST_BASELINE:g} %. {MARK} marks changes that are not "
+    "significant at 5 % (t-test, adjusted by Holm’s method for all changes of the column)."
 )
 INTERVAL_NOTE = (
-    "Each change has its 95 % bootstrap interval, in percent; with three seeds this is their "
-    "range, which covers the true change about three times in four."
+    "In brackets is the 95 % interval of each change by itself (Student’s t; the variance is "
+    "estimated from all comparable runs, also those of other tables). It covers what the seed "
+    "varies, which is the initial weights, the order of the images and their augmentation, but not "
+    "the choice of test images. It is missing where the variance cannot be estimated, or the "
+    "baseline may be zero."
+)
+SINGLE_NOTE = (
+    f"{SINGLE} marks changes of or against a single run, whose intervals rest on the variance of "
+    "the other rows."
 )
 #: The numbers of most tables.
 AP = "Average precision"
@@ -41,8 +55,8 @@ class TableRow:
         label: Its label.
         baseline: The label of its baseline, if it has one.
         seeds: The seeds that it was run with.
-        scores: The scores by column and seed.
-        changes: The changes against the baseline, over the seeds that both have.
+        scores: The scores by column and seed; means where a seed was run several times.
+        changes: The changes against the baseline.
         published: The scores that the paper prints, as fractions.
         published_changes: The changes between the paper's own scores.
     """
@@ -51,7 +65,7 @@ class TableRow:
     baseline: str | None
     seeds: tuple[int, ...]
     scores: Mapping[str, Mapping[int, float]]
-    changes: Mapping[str, PairedChange] = field(default_factory=dict)
+    changes: Mapping[str, Change] = field(default_factory=dict)
     published: Mapping[str, float] = field(default_factory=dict)
     published_changes: Mapping[str, float] = field(default_factory=dict)
 
@@ -97,14 +111,68 @@ def study_table(
         records: By the names of their runs, as ``load_records`` gives them.
         columns: The scores; by default those of the grid.
     """
+    runs = grid_runs(grid, records)
+    return table_of(grid, runs, columns or _columns(grid), comparable_rows(runs, records))
+
+
+def _columns(grid: Grid) -> Sequence[str]:
     published = {name for row in grid.rows for name in row.published}
     usual = [c.name for c in COLUMNS if c.name in published.union(PAPER_COLUMNS)]
-    columns = columns or grid.columns or grid.found_shares or usual
-    return table_of(grid, grid_runs(grid, records), columns)
+    return grid.columns or grid.found_shares or usual
+
+
+def selected_table(
+    grid: Grid, records: Mapping[str, RunRecord], score: str, per: Per = "loss"
+) -> StudyTable | None:
+    """The table of the best row of each loss, chosen on ``val`` and scored on ``test``.
+
+    Args:
+        grid: Its rows and seeds.
+        records: By the names of their runs, as ``load_records`` gives them.
+        score: The score to choose by.
+        per: ``loss`` chooses the box gain of each loss, ``kind`` also its α.
+
+    Returns:
+        The table; None if no row has scores on both splits.
+    """
+    groups = candidates_of(grid, records, per)
+    best: dict[str, RowRuns] = {}  # the chosen row by the label of each candidate
+    for group in groups:
+        for row in select(group, score, by=lambda _: None).values():
+            best |= {candidate.row.label: row for candidate in group}
+    if not best:
+        return None
+    candidates = {row.row.label: row for group in groups for row in group}
+    comparable = {
+        label: scored_on(row, "test") for label, row in comparable_rows(candidates, records).items()
+    }
+    chosen = {row.row.label: _against_chosen(row, best) for row in best.values()}
+    rows = table_rows(chosen, _columns(grid), comparable | chosen, grid.margins)
+    kept = replace(grid, rows=tuple(row.row for row in chosen.values()))
+    counts = sorted({len(group) for group in groups if group[0].row.label in best})
+    among = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    note = (
+        f"Each row is the best of {among} rows of its {per} by {column_title(score)} on val; the "
+        "scores are on test. Intervals do not cover the choice."
+    )
+    notes = (note, *_notes(kept, chosen, rows, as_changes=False))
+    return StudyTable(grid.name, f"{grid.title}, chosen on val", tuple(_columns(grid)), rows, notes)
+
+
+def _against_chosen(row: RowRuns, best: Mapping[str, RowRuns]) -> RowRuns:
+    """The chosen row, compared with what was chosen of the group of its baseline."""
+    baseline = best.get(row.row.baseline or "")
+    label = None if baseline is None or baseline.row.label == row.row.label else baseline.row.label
+    return replace(row, row=replace(row.row, baseline=label))
 
 
 def table_of(
-    grid: Grid, runs: Mapping[str, RowRuns], columns: Sequence[str], *, as_changes: bool = False
+    grid: Grid,
+    runs: Mapping[str, RowRuns],
+    columns: Sequence[str],
+    comparable: Mapping[str, RowRuns],
+    *,
+    as_changes: bool = False,
 ) -> StudyTable:
     """The table of a grid whose runs are already looked up.
 
@@ -112,43 +180,53 @@ def table_of(
         grid: The grid of the runs.
         runs: The runs of each row by its label.
         columns: The scores.
+        comparable: The rows and all others comparable with them, as ``comparable_rows`` gives them.
         as_changes: Whether rows with a baseline print only their changes.
     """
-    rows = tuple(table_row(runs, label, columns, grid.least_baseline) for label in runs)
+    rows = table_rows(runs, columns, comparable, grid.margins)
     notes = _notes(grid, runs, rows, as_changes=as_changes)
     return StudyTable(grid.name, grid.title, tuple(columns), rows, notes, as_changes)
 
 
-def table_row(
+def table_rows(
     runs: Mapping[str, RowRuns],
-    label: str,
     columns: Sequence[str],
-    least_baseline: float = 0.0,
-) -> TableRow:
-    """One row of a table in numbers, compared with its baseline if that is among the runs.
+    comparable: Mapping[str, RowRuns] | None = None,
+    margins: Mapping[str, float] | None = None,
+) -> tuple[TableRow, ...]:
+    """The rows of a table in numbers, compared with their baselines if those are among the runs.
 
     Args:
         runs: The runs of each row by its label.
-        label: The row.
         columns: The scores.
-        least_baseline: No change is given against a baseline score below this.
+        comparable: The rows that changes and their variance are estimated from; by default the
+            rows of the table.
+        margins: By column, the relative change within which rows count as equivalent.
     """
+    baselines = {label: row.row.baseline for label, row in runs.items() if row.row.baseline}
+    models = {column: fit_rows(comparable or runs, column) for column in columns}
+    changes = {c: compare(models[c], baselines, (margins or {}).get(c)) for c in columns}
+    return tuple(
+        _table_row(
+            runs, label, columns, {c: changes[c][label] for c in columns if label in changes[c]}
+        )
+        for label in runs
+    )
+
+
+def _table_row(
+    runs: Mapping[str, RowRuns], label: str, columns: Sequence[str], changes: Mapping[str, Change]
+) -> TableRow:
     row = runs[label]
     baseline = runs.get(row.row.baseline or "")
     before = {} if baseline is None else baseline.row.published
     published = {c: row.row.published[c] for c in columns if c in row.row.published}
-    scores = {c: row.scores(c) for c in columns}
-    changes = {c: paired_change(scores[c], baseline.scores(c)) for c in columns} if baseline else {}
     return TableRow(
         label=label,
         baseline=row.row.baseline,
         seeds=tuple(row.runs),
-        scores=scores,
-        changes={
-            c: change
-            for c, change in changes.items()
-            if change is not None and not change.baseline < least_baseline
-        },
+        scores={c: row.scores(c) for c in columns},
+        changes=changes,
         published=published,
         published_changes={
             c: relative_improvement(value, before[c])
@@ -168,19 +246,60 @@ def _notes(
     *,
     as_changes: bool,
 ) -> tuple[str, ...]:
-    """The number of seeds, the marks, the missing runs, the differences from the paper."""
+    """The seeds, the selection, the marks, the missing runs, the differences from the paper."""
     notes = [seeds_note(rows, "Shares of the objects" if grid.found_shares else AP)]
     if as_changes and any(row.changes for row in rows):
         notes[0] += " All rows but the first are changes against the first."
-    if any(row.changes for row in rows):
-        notes.append(MARK_NOTE)
-    if any(row.changes and max(c.seeds for c in row.changes.values()) > 1 for row in rows):
-        notes.append(INTERVAL_NOTE)
+    notes[0] += repeats_note(runs) + selection_note(runs)
+    notes += change_notes(rows, grid.margins)
     missing = [f"{label} (seed {seed})" for label, row in runs.items() for seed in row.missing]
     if missing:
         total = len(grid.rows) * len(grid.seeds)
         notes.append(f"{len(missing)} of {total} runs are missing: {_some(missing)}.")
     return (*notes, *grid.differs)
+
+
+def change_notes(rows: Sequence[TableRow], margins: Mapping[str, float] | None = None) -> list[str]:
+    """How changes are printed, and what their intervals and marks say."""
+    changes = [change for row in rows for change in row.changes.values()]
+    if not changes:
+        return []
+    notes, estimated = [MARK_NOTE], [change for change in changes if change.interval]
+    if estimated:
+        notes.append(INTERVAL_NOTE)
+    if any(change.runs == 1 for change in estimated):
+        notes.append(SINGLE_NOTE)
+    if margins:
+        within = ", ".join(f"{100 * m:g} % at {column_title(c)}" for c, m in margins.items())
+        notes.append(
+            f"{EQUIVALENT} marks changes within a margin that was set beforehand ({within}; two "
+            "one-sided tests at 5 %, adjusted by Holm’s method)."
+        )
+    return notes
+
+
+def repeats_note(runs: Mapping[str, RowRuns]) -> str:
+    """How many runs repeat another one with the same seed."""
+    count = sum(len(row.every()) - len(row.runs) for row in runs.values())
+    if not count:
+        return ""
+    repeat = "run repeats" if count == 1 else "runs repeat"
+    return f" {count} further {repeat} a seed of the same row and count like the others."
+
+
+def selection_note(runs: Mapping[str, RowRuns]) -> str:
+    """The rows whose runs or epochs were selected on the images that they are scored on."""
+    names = [
+        label
+        for label, row in runs.items()
+        if any(is_scored_where_selected(record) for _, record in row.every())
+    ]
+    if not names:
+        return ""
+    return (
+        f" Weights or hyperparameters of {_some(names)} were selected on the images that the "
+        "scores are of, which favours them."
+    )
 
 
 def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
@@ -192,10 +311,10 @@ def seeds_note(rows: Sequence[TableRow], numbers: str = AP) -> str:
     if counts == [1]:
         return f"{scored}; one seed per row, so there are no intervals."
     if len(counts) == 1:
-        return f"{scored}, means over {seeds_word(counts[0])} per row; changes are paired by seed."
+        return f"{scored}, means over {seeds_word(counts[0])} per row."
     return (
-        f"{scored}, means over {counts[0]} to {counts[-1]} seeds per row; a change is over the "
-        "seeds that both rows have, and so may differ from the change of the printed means."
+        f"{scored}, means over {counts[0]} to {counts[-1]} seeds per row; changes are adjusted for "
+        "seeds that a row lacks, and so may differ from those of the printed means."
     )
 
 
@@ -232,24 +351,30 @@ def table_lines(table: StudyTable) -> list[Line]:
     return [line for row in rows for line in _lines(row, table.columns, table.as_changes)]
 
 
-def change_text(change: PairedChange | None) -> str:
-    """A relative change with its interval, marked if it is not significant.
+def change_text(change: Change | None) -> str:
+    """A relative change with its interval and marks; in points from a baseline near zero.
 
     Examples:
-        >>> change_text(PairedChange(1, 0.2, 0.23, 0.03, 0.15))
+        >>> change_text(Change(2, 0.2, 0.23, 0.03, 0.15, p=0.2))
         '+15.00%°'
+        >>> change_text(Change(2, 0.001, 0.004, 0.003, math.nan, Interval(0.001, 0.005), p=0.01))
+        '+0.30 pt (+0.10 to +0.50)'
     """
-    if change is None or math.isnan(change.relative):
+    if change is None:
         return "–"
-    mark = "" if change.decided else MARK
-    interval = change.relative_bootstrap
-    return f"{cell(change.relative, improvement=True)}{mark}" + _between(interval)
+    marks = "" if change.significant else MARK
+    marks += SINGLE if change.runs == 1 and change.interval else ""
+    marks += EQUIVALENT if change.equivalent else ""
+    if math.isnan(change.relative):
+        return f"{100 * change.difference:+.2f} pt{marks}" + _between(change.interval, 2)
+    number = cell(change.relative, improvement=True)
+    return f"{number}{marks}" + _between(change.relative_interval)
 
 
-def _between(interval: Interval | None) -> str:
+def _between(interval: Interval | None, digits: int = 1) -> str:
     if interval is None:
         return ""
-    return f" ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+    return f" ({100 * interval.low:+.{digits}f} to {100 * interval.high:+.{digits}f})"
 
 
 def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]:
@@ -275,9 +400,9 @@ def _lines(row: TableRow, columns: Sequence[str], as_change: bool) -> list[Line]
 
 TableFormat = Literal["md", "csv", "latex"]
 _CSV_HEAD = (
-    *("grid", "row", "baseline", "score", "seeds", "mean", "lowest", "highest", "paired_seeds"),
-    *("difference", "difference_low", "difference_high", "student_low", "student_high"),
-    *("change", "change_low", "change_high", "decided", "published", "published_change"),
+    *("grid", "row", "baseline", "score", "seeds", "mean", "lowest", "highest", "compared_seeds"),
+    *("difference", "difference_low", "difference_high", "change", "change_low", "change_high"),
+    *("p", "significant", "published", "published_change"),
 )
 
 
@@ -335,6 +460,7 @@ _LATEX = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "α": r"$\alpha$",
+    "γ": r"$\gamma$",
     "η": r"$\eta$",
     "ℓ": r"$\ell$",
     "₁": r"$_1$",
@@ -342,6 +468,8 @@ _LATEX = {
     "→": r"$\to$",
     "×": r"$\times$",
     "°": r"$^\circ$",
+    "†": r"$^\dagger$",
+    "≈": r"$\approx$",
     "–": "--",
     "−": "$-$",
     "’": "'",
@@ -368,16 +496,16 @@ def _csv_numbers(row: TableRow, column: str) -> list[object]:
     spread = [row.mean(column), min(values), max(values)] if values else ["", "", ""]
     published = [row.published.get(column, ""), row.published_changes.get(column, "")]
     if change is None:
-        return [column, len(values), *spread, 0, *[""] * 9, *published]
+        return [column, len(values), *spread, 0, *[""] * 8, *published]
     compared = [
         change.difference,
-        *_ends(change.bootstrap),
-        *_ends(change.student),
+        *_ends(change.interval),
         change.relative,
-        *_ends(change.relative_bootstrap),
-        str(change.decided).lower(),
+        *_ends(change.relative_interval),
+        change.p,
+        str(change.significant).lower(),
     ]
-    return [column, len(values), *spread, change.seeds, *compared, *published]
+    return [column, len(values), *spread, change.runs, *compared, *published]
 
 
 def _ends(interval: Interval | None) -> tuple[object, object]:

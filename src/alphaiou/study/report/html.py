@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING
 
 from alphaiou._figures import CATEGORICAL, INK, STYLE, figure_svg
@@ -23,6 +25,12 @@ PAGE_COLOURS = {
 _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 #: A fallback with the widths of DejaVu Sans, by which the text was placed.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
+
+
+def whole_page(title: str, body: str) -> str:
+    """A page of a title and the markup of its body, which loads nothing."""
+    template = files("alphaiou.study.report").joinpath("template.html").read_text(encoding="utf-8")
+    return Template(template).substitute(title=escape(title), body=body)
 
 
 def escape(text: object) -> str:

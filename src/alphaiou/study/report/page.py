@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
-from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
-from string import Template
 from typing import Any
 
+from alphaiou._config import to_plain
 from alphaiou._files import write_file
 from alphaiou.metrics.columns import column_title
+from alphaiou.metrics.error_analysis import analyse_errors, compare_errors
 from alphaiou.study.detections import (
     FOUND,
     Findings,
@@ -23,8 +22,10 @@ from alphaiou.study.detections import (
 )
 from alphaiou.study.figures import distribution_chart, grid_figures
 from alphaiou.study.grid import Grid
+from alphaiou.study.kept import kept_runs
 from alphaiou.study.records import RowRuns, RunRecord, grid_runs
-from alphaiou.study.report.html import chart_figure, escape, scrolling, table, tag
+from alphaiou.study.report.errors import comparison_part, errors_part
+from alphaiou.study.report.html import chart_figure, escape, scrolling, table, tag, whole_page
 from alphaiou.study.report.pictures import differing_images, examples_grid
 from alphaiou.study.series import MOST_ROWS
 from alphaiou.study.tables import Line, StudyTable, study_table, table_lines
@@ -86,8 +87,7 @@ def report_page(
             _absent(absent),
         )
     )
-    template = files("alphaiou.study.report").joinpath("template.html").read_text(encoding="utf-8")
-    return Template(template).substitute(title=escape(title), body=body)
+    return whole_page(title, body)
 
 
 def _runs(rows: Mapping[str, RowRuns]) -> list[RunRecord]:
@@ -181,6 +181,7 @@ def _section(
         *(tag("p", escape(note), class_="note") for note in (*numbers.notes, *_speed(rows))),
         *charts,
         "" if grid.found_shares else _detections(grid, rows, paths, is_open=alone),
+        "" if grid.found_shares else _errors(grid, rows, paths),
         _recipes(grid),
         id=grid.name,
     )
@@ -241,6 +242,27 @@ def _detections(
     return "".join(parts)
 
 
+def _errors(grid: Grid, rows: Mapping[str, RowRuns], paths: Mapping[str, Path]) -> str:
+    """The error analysis of the runs whose detections are kept, on the images of the first."""
+    kept = kept_runs(rows, paths)
+    if not kept:
+        return ""
+    analyses = {
+        label: [analyse_errors(run.data, run.classes, rule=run.rule) for run in runs.values()]
+        for label, runs in kept.items()
+    }
+    parts = [errors_part(analyses, f"{grid.name}-errors")]
+    for label, runs in kept.items():
+        baseline = rows[label].row.baseline or ""
+        seeds = sorted(runs.keys() & kept.get(baseline, {}).keys())
+        if seeds:
+            first, second = kept[baseline][seeds[0]], runs[seeds[0]]
+            comparison = compare_errors(first.data, second.data, first.classes, rule=first.rule)
+            parts.append(comparison_part(baseline, label, comparison, {}))
+    title = f"Errors of {len(kept)} losses" if len(kept) > 1 else "Errors"
+    return tag("details", tag("summary", escape(title)), *parts, open="open")
+
+
 def _found(findings: Findings) -> str:
     ious = [iou for iou in findings.ious if iou >= FOUND]
     if not ious:
@@ -251,7 +273,7 @@ def _found(findings: Findings) -> str:
 
 def _recipes(grid: Grid) -> str:
     """The settings that differ between the rows of a grid, and those that all share."""
-    flat = {row.label: _flattened(asdict(row.recipe)) for row in grid.rows}
+    flat = {row.label: _flattened(to_plain(row.recipe)) for row in grid.rows}
     keys = list(dict.fromkeys(key for recipe in flat.values() for key in recipe))
     varied = [key for key in keys if len({_text(row.get(key)) for row in flat.values()}) > 1]
     rows = [[label, *(_text(row.get(key)) for key in varied)] for label, row in flat.items()]
