@@ -14,6 +14,9 @@ _PUBLIC = {
     "DetectionDataset": "data.dataset",
     "DetectionScores": "metrics",
     "PairGeometry": "boxes",
+    "QUALITY_LOSSES": "losses",
+    "QualityLoss": "losses",
+    "ScheduledInner": "losses",
     "Terms": "losses",
     "Wise": "losses",
     "alpha_iou_loss": "losses",
@@ -21,20 +24,26 @@ _PUBLIC = {
     "build_detector": "detectors",
     "convert_boxes": "boxes",
     "load_dataset": "data.dataset",
+    "load_predictor": "inference.predictor",
     "pairwise_iou": "losses.similarity",
     "perturb_boxes": "data.noise",
+    "quality_loss": "losses",
 }
-_MODULES = ("boxes", "losses", "properties")
+_MODULES = ("boxes", "losses", "oriented", "properties")
 
 __all__ = [*sorted((*_PUBLIC, *_MODULES)), "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    if name in _MODULES:
-        return import_module(f"{__name__}.{name}")
-    if name in _PUBLIC:
-        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES and name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = f"{__name__}.{_PUBLIC.get(name, name)}"
+    try:
+        module = import_module(place)
+    except AttributeError as error:
+        # Python takes an AttributeError for a missing name and drops it with its traceback.
+        raise ImportError(f"{place} cannot be imported: {error}") from error
+    return getattr(module, name) if name in _PUBLIC else module
 
 
 def __dir__() -> list[str]:

@@ -27,22 +27,29 @@ from alphaiou import __version__
 from alphaiou._figures import CATEGORICAL, DASHES, FULL_WIDTH, INK, STYLE, panel_title
 from alphaiou._files import replacing
 from alphaiou._shapes import Float
+from alphaiou.boxes import PairFormat
 from alphaiou.losses.similarity import box_iou
 from alphaiou.losses.spec import LossSpec
+from alphaiou.oriented import oriented_to_corners
 
 CENTER = 10.0
 RADIUS = 3.0
 ASPECT_RATIOS = (1 / 4, 1 / 3, 1 / 2, 1.0, 2.0, 3.0, 4.0)  # width : height
 AREAS = (0.5, 0.67, 0.75, 1.0, 1.33, 1.5, 2.0)
 CASES_PER_POINT = len(ASPECT_RATIOS) ** 2 * len(AREAS)
+# Of oriented boxes: a tall box is a wide one that is turned.
+ORIENTED_RATIOS = (1.0, 2.0, 4.0)
+ORIENTED_AREAS = (0.5, 1.0, 2.0)
+ANGLES = tuple(math.radians(angle) for angle in range(0, 180, 30))
+ORIENTED_CASES_PER_POINT = len(ORIENTED_RATIOS) ** 2 * len(ORIENTED_AREAS) * len(ANGLES)
 IOU_THRESHOLDS = (0.5, 0.75, 0.95)
 MIN_SIDE = 1e-3
 POINTS_PER_CHUNK = {"cpu": 256, "cuda": 5000}
 MAX_COLUMNS = 4  # of maps in the figure
 MAP_PIXELS = 240
 
-LossFunction = Callable[[Float[Tensor, "*batch 4"], Float[Tensor, "*batch 4"]], Tensor]
-"""From aligned (cx, cy, w, h) predictions and targets to one loss per pair."""
+LossFunction = Callable[[Float[Tensor, "*batch box"], Float[Tensor, "*batch box"]], Tensor]
+"""From aligned (cx, cy, w, h) or (cx, cy, w, h, θ) boxes, target second, to one loss per pair."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,7 @@ class SimulationSettings:
     learning_rate: float = 0.1
     radius: float = RADIUS
     seed: int = 0
+    oriented: bool = False
 
     def __post_init__(self) -> None:
         for name in ("points", "iterations"):
@@ -66,7 +74,12 @@ class SimulationSettings:
     @property
     def cases(self) -> int:
         """The number of boxes that are regressed."""
-        return self.points * CASES_PER_POINT
+        return self.points * (ORIENTED_CASES_PER_POINT if self.oriented else CASES_PER_POINT)
+
+    @property
+    def box_format(self) -> PairFormat:
+        """The format of the boxes."""
+        return "cxcywhr" if self.oriented else "cxcywh"
 
     def step(self, iteration: int) -> float:
         """The step size at an iteration, counted from 0."""
@@ -106,7 +119,7 @@ class SimulationRun:
 class Descent:
     """The end of some descents, case by case, and sums over the cases at every step."""
 
-    boxes: Float[Tensor, "*batch 4"]
+    boxes: Float[Tensor, "*batch box"]
     errors: Float[Tensor, "*batch"]
     ious: Float[Tensor, "*batch"]
     total_error: Float[Tensor, " steps"]
@@ -127,11 +140,11 @@ def simulate(
     """Regress all the cases with one loss.
 
     Args:
-        loss: The loss, of boxes in (cx, cy, w, h).
-        settings: The points, iterations, step and seed.
+        loss: The loss, of boxes in (cx, cy, w, h), or (cx, cy, w, h, θ) if they are oriented.
+        settings: The points, iterations, step and seed, and whether boxes are oriented.
         device: Where to compute. The cases are the same on every device.
-        points_per_chunk: Points, of 343 cases each, that are regressed as one batch. It bounds the
-            memory and, apart from rounding, changes nothing else.
+        points_per_chunk: Points, each with all its cases, that are regressed as one batch. It
+            bounds the memory and, apart from rounding, changes nothing else.
         on_step: Called after every iteration of a chunk with the number of cases it moved.
 
     Returns:
@@ -146,8 +159,9 @@ def simulate(
         True
     """
     points = anchor_points(settings)
+    cases = oriented_cases_at if settings.oriented else cases_at
     descents = [
-        descend(loss, *cases_at(chunk.to(device)), settings, on_step)
+        descend(loss, *cases(chunk.to(device)), settings, on_step)
         for chunk in torch.split(points, points_per_chunk)
     ]
     ious = torch.cat([descent.ious for descent in descents])
@@ -191,10 +205,31 @@ def cases_at(
     return anchors.flatten(1, 2), targets.expand(*shape, 4).flatten(1, 2)
 
 
+def oriented_cases_at(
+    points: Float[Tensor, "points 2"],
+) -> tuple[Float[Tensor, "points cases 5"], Float[Tensor, "points cases 5"]]:
+    """All oriented anchors at these points, each paired with all targets, which lie at θ = 0."""
+    ratios, areas = points.new_tensor(ORIENTED_RATIOS), points.new_tensor(ORIENTED_AREAS)
+    target_sides, angles = _sides(points.new_ones(()), ratios), points.new_tensor(ANGLES)
+    anchor_sides = _sides(areas[:, None], ratios).reshape(-1, 2)
+    shape = (len(points), len(anchor_sides), len(angles), len(target_sides))
+    anchors = torch.cat(
+        (
+            points[:, None, None, None].expand(*shape, 2),
+            anchor_sides[:, None, None].expand(*shape, 2),
+            angles[:, None, None].expand(*shape, 1),
+        ),
+        dim=-1,
+    )
+    upright = torch.zeros_like(target_sides[:, :1])
+    targets = torch.cat((torch.full_like(target_sides, CENTER), target_sides, upright), dim=-1)
+    return anchors.flatten(1, 3), targets.expand(*shape, 5).flatten(1, 3)
+
+
 def descend(
     loss: LossFunction,
-    anchors: Float[Tensor, "*batch 4"],
-    targets: Float[Tensor, "*batch 4"],
+    anchors: Float[Tensor, "*batch box"],
+    targets: Float[Tensor, "*batch box"],
     settings: SimulationSettings,
     on_step: Callable[[int], None] | None = None,
 ) -> Descent:
@@ -206,7 +241,8 @@ def descend(
         # The cases are independent, so the gradient of the sum holds the gradient of each.
         (gradient,) = torch.autograd.grad(loss(pred, targets).sum(), pred)
         boxes = boxes - settings.step(iteration) * (2 - ious)[..., None] * gradient
-        boxes = torch.cat((boxes[..., :2], boxes[..., 2:].clamp(min=MIN_SIDE)), dim=-1)
+        sides = boxes[..., 2:4].clamp(min=MIN_SIDE)
+        boxes = torch.cat((boxes[..., :2], sides, boxes[..., 4:]), dim=-1)
         ious, errors = _measure(boxes, targets)
         total_iou.append(ious.double().sum())
         total_error.append(errors.double().sum())
@@ -216,7 +252,16 @@ def descend(
 
 
 def _measure(boxes: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    return box_iou(boxes, targets, box_format="cxcywh"), (boxes - targets).abs().sum(-1)
+    if boxes.shape[-1] == 4:
+        return box_iou(boxes, targets, box_format="cxcywh"), (boxes - targets).abs().sum(-1)
+    return box_iou(boxes, targets, box_format="cxcywhr"), _corner_distance(boxes, targets)
+
+
+def _corner_distance(boxes: Tensor, targets: Tensor) -> Tensor:
+    """The mean distance of the corners of oriented boxes, however the boxes are written."""
+    ours, theirs = oriented_to_corners(boxes), oriented_to_corners(targets)
+    shifted = [(ours.roll(shift, -2) - theirs).norm(dim=-1).mean(-1) for shift in range(4)]
+    return torch.stack(shifted).amin(0)
 
 
 def _sides(area: Tensor, ratio: Tensor) -> Tensor:
@@ -279,7 +324,7 @@ def run_simulation(
     start = time.perf_counter()
     with _one_thread():
         result = simulate(
-            spec.function("cxcywh"),
+            spec.function(settings.box_format),
             settings,
             device=device,
             points_per_chunk=POINTS_PER_CHUNK.get(torch.device(device).type, 256),
@@ -383,18 +428,21 @@ def simulation_figure(runs: Sequence[SimulationRun], settings: SimulationSetting
     figure = Figure(figsize=(FULL_WIDTH, sum(heights)), layout="constrained")
     parts: Any = figure.subfigures(2, 1, height_ratios=heights)
     upper, lower = parts
-    _draw_convergence(upper, runs)
+    _draw_convergence(upper, runs, settings)
     _draw_maps(lower, runs, settings.radius, rows)
     return figure
 
 
-def _draw_convergence(figure: SubFigure, runs: Sequence[SimulationRun]) -> None:
+def _draw_convergence(
+    figure: SubFigure, runs: Sequence[SimulationRun], settings: SimulationSettings
+) -> None:
     a, b = figure.subplots(1, 2)
     looks = line_looks([run.spec for run in runs])
     for run, look in zip(runs, looks, strict=True):
         a.plot(run.result.error.tolist(), label=run.spec.display_name, **look)
         b.plot(run.result.iou.tolist(), **look)
-    panel_title(a, "a", "Mean error, |Δx| + |Δy| + |Δw| + |Δh|")
+    error = "distance of the corners" if settings.oriented else "|Δx| + |Δy| + |Δw| + |Δh|"
+    panel_title(a, "a", f"Mean error, {error}")
     a.set_yscale("log")
     panel_title(b, "b", "Mean IoU")
     b.set_ylim(0, 1.02)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tyro
 
-from alphaiou.cli import UsageError
+from alphaiou.cli import UsageError, main
 from alphaiou.cli.data.convert import DataConvert, run_data_convert
 from alphaiou.cli.data.noise import DataNoise, run_data_noise
 from alphaiou.cli.data.stats import DataStats, run_data_stats
@@ -258,3 +258,20 @@ class TestStats:
 
 def _write_noisy(source, out):
     write_noisy_set([load_dataset(source, "train").index], 0.3, 0, out, "coco")
+
+
+@pytest.mark.parametrize("split", ["val", "valid"])
+def test_every_command_takes_valid_for_val(tmp_path, source, split, capsys):
+    for name, options in (
+        ("convert", ("--to", "coco")),
+        ("noise", ("--rate", 0.1, "--pictures", 0)),
+        ("subset", ("--fraction", 0.5)),
+        ("stats", ()),
+    ):
+        out = tmp_path / name
+        assert run(name, source, "--split", split, "--out", out, *options) == 0
+        if name != "stats":
+            assert len(load_dataset(out, "val")) == (4 if name == "subset" else 8)
+    assert (tmp_path / "stats/val/stats.json").is_file()
+    assert main(["data", "check", str(source), "--split", split]) == 0
+    assert "split val): 8 images" in capsys.readouterr().out

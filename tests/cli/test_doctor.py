@@ -44,5 +44,5 @@ COMP_WORDS=(alphaiou simu); COMP_CWORD=1; COMP_LINE="alphaiou simu"; COMP_POINT=
 "$(complete -p alphaiou | sed 's/.*-F \\([^ ]*\\).*/\\1/')" alphaiou simu alphaiou
 printf "%s" "${COMPREPLY[@]}"
 """
-    done = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash"], input=script + ask, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "simulate", done.stderr

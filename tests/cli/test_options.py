@@ -38,7 +38,7 @@ def test_half_a_set_is_refused_and_an_image_named(command, where, tmp_path, caps
     assert main([*COMMANDS[command], *where]) == 1
     said = " ".join(capsys.readouterr().err.split())
     assert "1 of the 4 images of split 'train' cannot be used, such as" in said
-    assert ".png is not there" in said
+    assert ".png: there is no such file" in said
     assert "--missing 1" in said
     assert not records(tmp_path)
 

@@ -4,17 +4,21 @@ import re
 from pathlib import Path
 
 import pytest
-import tyro
 
-from alphaiou.cli import UsageError
+from alphaiou.cli import UsageError, main
+from alphaiou.cli.paper.options import GridOptions, chosen_grids
 from alphaiou.cli.paper.plots import PaperPlots, run_paper_plots
 from alphaiou.cli.paper.report import PaperReport, run_paper_report
 from alphaiou.cli.paper.tables import PaperTables, run_paper_tables
+from alphaiou.data.formats.yolo import write_yolo
+from alphaiou.data.problems import DataError
+from alphaiou.data.shapes.dataset import shapes_index
 from alphaiou.paper.grids import paper_grids
 from alphaiou.paper.scales import quick_scale
 from alphaiou.paper.study import open_study, scale_of_records
 from alphaiou.study.records import RecordError
-from tests.study.made import records_of, write_runs
+from alphaiou.study.tables import study_table
+from tests.study.made import records_of, split_run, write_runs
 
 RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
@@ -54,6 +58,70 @@ def test_plots_and_report_are_written(drawn, tmp_path, capsys):
     assert f"wrote {tmp_path / 'page/report.html'}" in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def three_splits(tmp_path_factory):
+    """The grid of gains with scores on val and test, of a data set that has both."""
+    folder = tmp_path_factory.mktemp("chosen")
+    for split, length in (("train", 2), ("val", 1), ("test", 1)):
+        index = shapes_index(split, size=64, length=length, level="plain")
+        write_yolo(index, folder / "mine", images="copy")
+    grid = paper_grids(quick_scale(folder / "mine"), seeds=(0, 1))["gains"]
+    records = {}
+    for name, run in records_of(grid).items():
+        gain, power = (
+            round(run["recipe"]["detector"]["box_gain"], 4),
+            run["recipe"]["loss"]["alpha"],
+        )
+        level = 0.3 + 0.01 * run["recipe"]["seed"] + 0.02 * power
+        val = [level + 0.1 * (gain == 0.15)] * 60  # best at three times the gain, test at once
+        records[name] = split_run(run, val, [level + 0.1 * (gain == 0.05)] * 60, 60)
+    return write_runs(records, folder / "runs"), folder / "mine"
+
+
+def test_a_gain_is_chosen_on_val_and_its_scores_are_on_test(three_splits, capsys):
+    runs, data = three_splits
+    options = ["gains", "--results", str(runs), "--data", str(data)]
+    assert main(["paper", "tables", *options, "--choose", "map75_95"]) == 0
+    out = capsys.readouterr().out
+    rows = re.findall(r"^\| ([^–|]*) \| ([\d.]+) \|", out, re.MULTILINE)
+    assert rows == [("IoU, box gain ×3", "32.50"), ("α-IoU (α=3), box gain ×3", "36.50")]
+    assert "best of 4 rows of its loss by mAP75:95 on val; the scores are on test" in out
+    assert main(["paper", "tables", *options, "--choose", "map", "--per", "kind"]) == 0
+    out = capsys.readouterr().out
+    assert re.findall(r"^\| ([^–|]*) \| [\d.]+ \|", out, re.MULTILINE) == [
+        "α-IoU (α=3), box gain ×3"
+    ]
+
+
+def test_runs_whose_weights_are_the_best_on_val_have_grids_of_their_own(three_splits, tmp_path):
+    _, data = three_splits
+    (best,), (last,) = (
+        chosen_grids(["table1"], GridOptions(True, data, select=select))
+        for select in ("best", "last")
+    )
+    assert {row.recipe.select for row in best.rows} == {"best"}
+    assert "The weights that score best on val are scored on test" in " ".join(best.differs)
+    records = records_of(best)
+    for record in records.values():
+        record |= {"scored_on": "test", "selected": {"epoch": 3, "map": 0.5, "on": "val"}}
+    study = open_study(("table1",), [write_runs(records, tmp_path)], data=data)
+    assert study.grids[0].rows == best.rows != last.rows
+    notes = study_table(study.grids[0], study.records).notes
+    assert not any("favours" in note for note in notes)
+
+
+def test_the_best_weights_need_a_split_to_choose_them_on():
+    with pytest.raises(DataError, match="voc320: there is no val split to select the best weights"):
+        chosen_grids((), GridOptions(True, Path("voc320"), select="best"))
+
+
+def test_what_cannot_be_chosen(drawn):
+    with pytest.raises(UsageError, match=r"--choose must be one of ap50, .*map75_95; got 'map75'"):
+        run_paper_tables(PaperTables((), (drawn,), choose="map75"))
+    with pytest.raises(RecordError, match="needs runs with scores on val and on test"):
+        run_paper_tables(PaperTables(("table1",), (drawn,), choose="map"))
+
+
 def test_grids_and_seeds_are_those_of_the_records(drawn):
     study = open_study((), [drawn])
     names = [grid.name for grid in study.grids]
@@ -64,7 +132,9 @@ def test_grids_and_seeds_are_those_of_the_records(drawn):
 
 def test_the_scale_is_that_of_most_records():
     def record(path, epochs, detector="yolov5s"):
-        return {"recipe": {"detector": detector, "epochs": epochs, "data": {"path": path}}}
+        return {
+            "recipe": {"detector": {"name": detector}, "epochs": epochs, "data": {"path": path}}
+        }
 
     runs = [record("voc320", 60), record("voc320", 60), record("voc320", 100)]
     assert scale_of_records(runs).recipe().epochs == 60
@@ -90,13 +160,3 @@ def test_no_records(tmp_path):
     with pytest.raises(RecordError, match="paper run --quick makes some"):
         run_paper_report(PaperReport((), (tmp_path,), out=tmp_path / "page"))
     assert not (tmp_path / "page").exists()
-
-
-@pytest.mark.parametrize("command", [PaperTables, PaperPlots, PaperReport])
-def test_help_fits_80_columns(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("NO_COLOR", "1")
-    name = re.sub("^Paper", "", command.__name__).lower()
-    with pytest.raises(SystemExit):
-        tyro.cli(command, prog=f"alphaiou paper {name}", args=["--help"])
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

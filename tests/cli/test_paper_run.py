@@ -10,6 +10,9 @@ from alphaiou.cli.paper.options import GridOptions, chosen_grids
 from alphaiou.cli.paper.progress import GridProgress
 from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.shapes.dataset import shapes_index
+from alphaiou.paper.grids import paper_grids
+from alphaiou.paper.scales import quick_scale
+from tests.study.made import records_of, write_runs
 
 RESULTS = Path(__file__).parents[2] / "studies/voc320/records"
 
@@ -38,14 +41,6 @@ def test_the_list_counts_runs_and_finished_ones(capsys, monkeypatch):
     assert "different runs" in lines[-1]
 
 
-@pytest.mark.parametrize("command", [[], ["list"], ["run"]], ids=" ".join)
-def test_help_fits_80_columns(command, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["paper", *command, "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-
-
 @pytest.mark.parametrize(
     ("wrong", "code", "message"),
     [
@@ -54,6 +49,7 @@ def test_help_fits_80_columns(command, capsys, monkeypatch):
         (["table1"], 2, "--quick needs neither"),
         (["table1", "--quick", "--seeds", "0"], 2, "--seeds must be at least 1"),
         (["table1", "--quick", "--workers", "0"], 2, "--workers must be at least 1"),
+        (["table1", "--data", "voc", "--select", "best"], 2, "--select best is for --quick"),
         (["table1", "--quick", "--epochs", "9"], 2, "--epochs is for --quick with --data"),
         (["table1", "--quick", "--coco", "x"], 2, "with --quick take --data"),
         (["table1", "--quick", "--only", "SIoU"], 2, "no row has that in its label"),
@@ -91,6 +87,23 @@ def test_runs_that_fail_are_named_at_the_end(no_boxes, tmp_path, capsys):
         ["failed", "gains", "α-IoU (α=3), box gain ×3, seed 0"],
     ]
     assert "no boxes to train on" in ends[1]
+
+
+def test_it_prints_the_tables_of_its_grids_as_paper_tables_does(tmp_path, capsys):
+    """All runs are finished, so that nothing is computed."""
+    grid = paper_grids(quick_scale(), (0, 1, 2))["table1"]
+    results = ["--results", str(write_runs(records_of(grid), tmp_path / "finished"))]
+    assert main(["paper", "tables", "table1", *results]) == 0
+    table = capsys.readouterr().out
+    assert table.count("| ") > 20
+    assert "°" in table
+    command = ["paper", "run", "noisy-boxes", "table1", "--quick", "--seeds", "3", "--out"]
+    assert main([*command, str(tmp_path / "runs"), *results]) == 0
+    out = capsys.readouterr().out
+    assert "0 to compute" in out
+    assert table in out
+    assert out.count("### ") == 1, "noisy-boxes has no table"
+    assert out.index(table) > out.index("noisy-boxes-")
 
 
 @pytest.mark.slow

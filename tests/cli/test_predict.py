@@ -1,7 +1,7 @@
 """``alphaiou predict`` from its arguments to its files."""
 
 import json
-from dataclasses import asdict
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +9,18 @@ import pytest
 import torch
 from PIL import Image
 
+from alphaiou._config import to_plain
+from alphaiou._figures import palette
 from alphaiou.cli import main
 from alphaiou.data.dataset import load_dataset
+from alphaiou.data.formats.coco import write_coco
+from alphaiou.data.formats.voc import write_voc
+from alphaiou.data.formats.yolo import write_yolo
 from alphaiou.data.pipeline.cache import build_cache
 from alphaiou.detectors import fold_batch_norm
-from alphaiou.detectors.registry import detector_from
-from alphaiou.inference.drawing import draw_detections, palette
+from alphaiou.inference.drawing import draw_detections
 from alphaiou.inference.evaluation import detect
-from alphaiou.inference.predictor import find_images, image_names
+from alphaiou.inference.predictor import Predictor, find_images, image_names
 from alphaiou.inference.weights import load_weights, save_weights
 from tests.training.runs import tiny_recipe, train, write_shapes
 
@@ -67,6 +71,104 @@ def test_eval_takes_the_detections(trained):
     (found,) = json.loads(Path("eval/scores.json").read_text())["predictions"]
     assert found["detections"] == len(predictions())
     assert found["scores"]["map"] == pytest.approx(record["scores"]["map"], abs=2e-3)
+
+
+def api_detections(dataset, run, score):
+    """What the weights find, by the functions that evaluate in training."""
+    detector = load_weights(run).detector
+    detector.set_least_score(score)
+    rows = torch.arange(len(dataset))
+    return detect(fold_batch_norm(detector), build_cache(dataset, 64), rows, precision="fp32")
+
+
+LAYOUTS = {"voc": write_voc, "coco": write_coco, "yolo": write_yolo}
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, pytest.param("shapes", marks=pytest.mark.slow)])
+def test_a_split_of_a_data_set_in_any_layout(trained, tmp_path, capsys, layout):
+    folder, run, _ = trained
+    data = "shapes-plain-64"
+    if layout in LAYOUTS:
+        data = str(tmp_path / "set")
+        index = load_dataset(folder / "data", "val").index
+        LAYOUTS[layout](index, Path(data), images="copy")
+    options = ["--data", data, "--split", "val", "--score", "0.002"]
+    dataset = load_dataset(data, "val")
+    assert dataset.layout == layout
+    assert main(["predict", "--weights", str(run), *options]) == 0
+    expected = api_detections(dataset, run, 0.002)
+    entries = predictions()
+    assert sum(len(one["scores"]) for one in expected) == len(entries) > 3
+    drawings = list(Path("runs/predict/drawings").iterdir())
+    assert len(drawings) == len(dataset)
+    for name, number, one in zip(
+        dataset.index.files, dataset.index.image_ids, expected, strict=True
+    ):
+        called = number if layout == "coco" else Path(name).name
+        mine = [entry for entry in entries if entry["image_id"] == called]
+        classes = dataset.index.category_ids if layout == "coco" else dataset.index.classes
+        assert [entry["category_id"] for entry in mine] == [classes[n] for n in one["labels"]]
+        assert [entry["score"] for entry in mine] == pytest.approx(one["scores"].tolist(), abs=1e-4)
+    assert f"in {len(dataset):,} images" in capsys.readouterr().out
+
+
+def test_pycocotools_reads_the_detections_of_a_coco_set(trained, capsys):
+    pytest.importorskip("pycocotools")
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    folder, run, record = trained
+    options = ["--data", str(folder / "data"), "--score", "0.001", "--no-drawings"]
+    assert main(["predict", "--weights", str(run), *options]) == 0
+    truth = COCO(str(folder / "data/annotations/val.json"))
+    evaluation = COCOeval(truth, truth.loadRes("runs/predict/predictions.json"), "bbox")
+    evaluation.params.maxDets = [1, 10, 300]
+    evaluation.evaluate()
+    evaluation.accumulate()
+    precision = evaluation.eval["precision"][:, :, :, 0, -1]
+    found = precision[precision > -1].mean()
+    assert found == pytest.approx(record["scores"]["map"], abs=2e-3)
+
+
+def test_images_of_a_data_set_that_cannot_be_read_are_passed_over(trained, capsys, tmp_path):
+    folder, run, _ = trained
+    shutil.copytree(folder / "data", tmp_path / "set")
+    broken = sorted((tmp_path / "set/images/val").iterdir())[1]
+    broken.write_bytes(b"no image")
+    assert main(["predict", "--weights", str(run), "--data", "set", "--score", "0"]) == 1
+    out = capsys.readouterr().out
+    assert f"{Path(*broken.parts[-4:])}: " in out
+    assert "1 of 3 images could not be read" in out
+    assert len(list(Path("runs/predict/drawings").iterdir())) == 2
+    assert {one["image_id"] for one in predictions()} == {1, 3}
+
+
+def test_a_higher_threshold_gives_a_part_of_the_same_detections(trained):
+    folder, run, _ = trained
+    dataset = load_dataset(folder / "data", "val")
+    every = [score for one in api_detections(dataset, run, 0.0) for score in one["scores"].tolist()]
+    for threshold in np.quantile(every, [0.5, 0.99]).tolist():
+        found = list(Predictor(load_weights(run), score=threshold).dataset(dataset))
+        for one, expected in zip(found, api_detections(dataset, run, threshold), strict=True):
+            assert len(one) == len(expected["scores"])
+            torch.testing.assert_close(one.boxes, expected["boxes"], atol=1e-3, rtol=1e-4)
+            assert one.highest == pytest.approx(expected["scores"].max().item(), abs=1e-5)
+
+
+def test_an_empty_result_is_explained(trained, capsys):
+    folder, run, _ = trained
+    dataset = load_dataset(folder / "data", "val")
+    highest = max(one["scores"].max().item() for one in api_detections(dataset, run, 0.0))
+    options = ["--data", str(folder / "data"), "--no-drawings", "--weights", str(run)]
+    assert main(["predict", *options, "--score", "0.9"]) == 0
+    assert (
+        f"0 detections above 0.9 in 3 images; the highest score is {highest:.2g}. The weights were "
+        "trained for 2 epochs on 4 images; train longer, or lower --score"
+    ) in capsys.readouterr().out
+    weights = load_weights(run)
+    save_weights(weights.detector, weights.recipe, weights.classes, Path("older.safetensors"))
+    assert main(["predict", *options[:-1], "older.safetensors", "--score", "0.9"]) == 0
+    assert "trained for 2 epochs; train longer" in capsys.readouterr().out
 
 
 def test_files_folders_and_patterns(trained, capsys):
@@ -127,7 +229,9 @@ def test_detections_are_coco_boxes_within_the_image(trained, tmp_path):
         (["absent.jpg", "--weights", "RUN"], 1, "absent.jpg: there is no such file"),
         (["*.nothing", "--weights", "RUN"], 1, "*.nothing: there is no such file"),
         (["IMAGE", "--weights", "RUN", "--score", "2"], 2, "--score 2.0: must be from 0 to 1"),
-        (["--weights", "RUN"], 2, "give at least one image"),
+        (["--weights", "RUN"], 2, "give images, folders or patterns, or --data PATH"),
+        (["IMAGE", "--weights", "RUN", "--data", "DATA"], 2, "or --data PATH"),
+        (["--weights", "RUN", "--data", "DATA", "--split", "no"], 1, "there is no split 'no'"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(trained, capsys, arguments, code, message):
@@ -135,6 +239,7 @@ def test_what_cannot_be_done_is_one_line(trained, capsys, arguments, code, messa
     places = {
         "IMAGE": next((folder / "data/images/val").iterdir()),
         "RUN": run,
+        "DATA": folder / "data",
         "LAST": run / "last.safetensors",
         "RECORD": run / "record.json",
     }
@@ -146,8 +251,9 @@ def test_what_cannot_be_done_is_one_line(trained, capsys, arguments, code, messa
 
 def test_weights_of_another_version_are_said(tmp_path, capsys):
     recipe = tiny_recipe("shapes")
-    values = asdict(recipe)
-    save_weights(detector_from(values, 3), values, ("a", "b"), tmp_path / "best.safetensors")
+    save_weights(
+        recipe.detector.build(3), to_plain(recipe), ("a", "b"), tmp_path / "best.safetensors"
+    )
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     assert main(["predict", "a.png", "--weights", "best.safetensors"]) == 1
     assert "does not fit this version" in capsys.readouterr().err
@@ -170,11 +276,11 @@ def found(*boxes):
 
 
 @pytest.mark.parametrize("size", [(64, 48), (640, 480), (16, 300)])
-def test_boxes_are_drawn_where_they_are(tmp_path, size):
-    Image.new("RGB", size, "white").save(tmp_path / "a.png")
+def test_boxes_are_drawn_where_they_are(size):
     width, height = size
     box = (0.25 * width, 0.5 * height, 0.75 * width, float(height))
-    picture = draw_detections(tmp_path / "a.png", found(box), ["cat", "dog"])
+    white = torch.full((3, height, width), 255, dtype=torch.uint8)
+    picture = draw_detections(white, found(box), ["cat", "dog"])
     assert picture.size == size
     colour = palette(2)[0]
     pixel = picture.getpixel((round(box[0]), round(0.75 * height)))
@@ -182,10 +288,10 @@ def test_boxes_are_drawn_where_they_are(tmp_path, size):
     assert picture.getpixel((round(0.5 * width), round(0.9 * height))) == (255, 255, 255)
 
 
-def test_boxes_at_the_border_and_many_classes(tmp_path):
-    Image.new("RGB", (50, 50), "white").save(tmp_path / "a.png")
+def test_boxes_at_the_border_and_many_classes():
+    white = torch.full((3, 50, 50), 255, dtype=torch.uint8)
     classes = [f"a class with a long name {number}" for number in range(80)]
     boxes = ((0.0, 0.0, 50.0, 50.0), (49.5, 49.5, 50.0, 50.0), (10.0, 10.0, 10.0, 10.0))
-    assert draw_detections(tmp_path / "a.png", found(*boxes), classes).size == (50, 50)
+    assert draw_detections(white, found(*boxes), classes).size == (50, 50)
     assert len({*palette(80)}) == 80
-    assert draw_detections(tmp_path / "a.png", found(boxes[0]), ["$%ä"]).size == (50, 50)
+    assert draw_detections(white, found(boxes[0]), ["$%ä"]).size == (50, 50)

@@ -6,11 +6,13 @@ from functools import cache
 import pytest
 import torch
 
-from alphaiou import KINDS, alpha_iou_loss, properties
+from alphaiou import alpha_iou_loss, properties
 from alphaiou.boxes import convert_boxes
 from alphaiou.explorer.page import ARITHMETIC, scripts
+from alphaiou.losses.kinds import kinds_of
 from alphaiou.simulate import MIN_SIDE, SimulationSettings, cases_at, descend
 
+KINDS = kinds_of()
 PAIRS = 1000
 FORMATS = ("xyxy", "cxcywh")
 POWERS = [(1.0, None), (3.0, None), (0.5, None), (0.0, None), (2.5, 0.7), (3.0, 1.0)]

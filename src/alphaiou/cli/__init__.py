@@ -8,14 +8,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from alphaiou.errors import AlphaIoUError
+from alphaiou.errors import AlphaIoUError, TerminatedError, install_hint
 
 #: The extra that installs each optional module.
 EXTRAS = {
     **dict.fromkeys(("tyro", "rich", "matplotlib", "numpy"), "cli"),
     **dict.fromkeys(("torchvision", "PIL", "yaml", "msgspec", "hotcoco"), "data"),
-    **dict.fromkeys(("lightning", "safetensors"), "train"),
-    **dict.fromkeys(("transformers", "scipy"), "detr"),
+    **dict.fromkeys(("lightning", "safetensors", "scipy"), "train"),
+    **dict.fromkeys(("onnx", "onnxscript", "onnxruntime"), "export"),
+    "transformers": "detr",
+    "optuna": "tune",
+    "av": "video",
 }
 
 
@@ -30,7 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program name; ``sys.argv[1:]`` by default.
 
     Returns:
-        The exit code: 0 for success, 1 for a failure, 2 for invalid arguments, 130 if interrupted.
+        The exit code: 0 for success, 1 for a failure, 2 for invalid arguments, 130 after Ctrl-C,
+        143 after SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
@@ -48,8 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail_outside(error)
     except AlphaIoUError as error:
         return _fail(str(error), 1)
-    except KeyboardInterrupt:
-        return _fail("interrupted; run the same command again to continue", 130)
+    except KeyboardInterrupt as stop:
+        code = 143 if isinstance(stop, TerminatedError) else 130
+        return _fail("interrupted; run the same command again to continue", code)
 
 
 def _without(missing: str, arguments: Sequence[str]) -> int:
@@ -58,7 +63,7 @@ def _without(missing: str, arguments: Sequence[str]) -> int:
         from alphaiou.cli.doctor import Doctor, run_doctor
 
         return run_doctor(Doctor())
-    install = f"pip install 'alphaiou[{EXTRAS[missing]}]'"
+    install = install_hint(EXTRAS[missing])
     return _fail(f"this command needs {missing}, which is not installed: {install}", 1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,18 +23,21 @@ if TYPE_CHECKING:
     from alphaiou.training.loop import Report
 
 REPORT = "comparison.html"
+#: Runs whose scores stand beside the bar.
+MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Compare:
     """Train a small detector under each loss: table, curves, pictures.
 
-    Same detector, data and seed: the loss alone differs.
+    Same detector, data and seeds: the loss alone differs.
 
     Without --data, drawn images: two losses take under three minutes on two cores.
 
     Prints a table and writes to --out:
-    - comparison.html   scores, curves, IoU distribution and pictures in one file
+    - comparison.html   scores, curves, IoU distribution and pictures in one file,
+                        also of earlier runs with other losses or seeds
     - a folder per run  record and weights; run again, finished runs are not
                         repeated, and stopped runs go on
     """
@@ -45,22 +48,32 @@ class Compare:
     """kind, kind:alpha or kind:alpha:penalty_alpha; also kind+modifier, as in iou+wise_v3:3."""
 
     data: str = "shapes-discs-64"
-    """A VOC devkit, COCO JSON or YOLO layout, or a word for a drawn set."""
+    """Data set in any layout that alphaiou data reads, or a word for a drawn set."""
 
     seed: int = 0
     """Of the initial weights, the order and the augmentation."""
+
+    seeds: Annotated[
+        int | None,
+        tyro.conf.DisallowNone,
+        tyro.conf.arg(metavar="N", help_behavior_hint=""),
+    ] = None
+    """Train every loss with seeds 0 to N-1 instead, for intervals."""
 
     epochs: int | None = None
     """Passes over the training images: 16 for drawn sets, 50 for others, unless given."""
 
     detector: str = "yolov5n"
-    """yolov5n, yolov5s, yolov5m, yolov5l, yolov5x, fasterrcnn_r50_fpn or detr_r50."""
+    """Name of a detector, as in alphaiou train --detector."""
 
     image_size: int | None = None
     """Long side of the images in pixels: 64 for drawn sets, 320 for others, unless given."""
 
     batch_size: int = 16
     """Images per step."""
+
+    keep_detections: bool = True
+    """Keep the detections of each run in detections.npz; the report analyses their errors."""
 
     missing: Missing = MISSING
 
@@ -76,7 +89,8 @@ def run_compare(command: Compare) -> int:
     from rich.console import Console
 
     from alphaiou.metrics.columns import PAPER_COLUMNS
-    from alphaiou.study.records import read_record
+    from alphaiou.study.compare import runs_on_same_data, with_other_runs
+    from alphaiou.study.records import load_records, record_paths
     from alphaiou.study.report import write_report
     from alphaiou.study.runner import run_grid
     from alphaiou.study.tables import study_table
@@ -87,19 +101,27 @@ def run_compare(command: Compare) -> int:
     command.out.mkdir(parents=True, exist_ok=True)  # if this fails, then before the training
     console = Console()
     with _Progress(grid, command, console) as progress:
-        result = run_grid([grid], command.out, execution=execution, report=progress.report())
+        result = run_grid(
+            [grid],
+            command.out,
+            execution=execution,
+            keep_detections=command.keep_detections,
+            report=progress.report(),
+        )
     for _, error in result.failed:
         raise error
-    records = {name: read_record(path) for name, path in result.records.items()}
+    records = runs_on_same_data(grid, load_records([command.out]))
     data = _data_line(grid, next(iter(result.records.values())).parent)
-    _print_table(study_table(grid, records, PAPER_COLUMNS), data, console)
+    _print_table(study_table(grid, records, PAPER_COLUMNS), console)
+    console.print(data, highlight=False, soft_wrap=True)
+    every = with_other_runs(grid, records)
     path = write_report(
         command.out / REPORT,
-        [grid],
+        [every],
         records,
-        result.records,
-        title=" against ".join(row.label for row in grid.rows),
-        lead=f"{_shared_line(grid)} {data}.",
+        record_paths([command.out]),
+        title=" against ".join(row.label for row in every.rows),
+        lead=f"{_shared_line(every)} {data}.",
     )
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     return 0
@@ -113,9 +135,13 @@ def _grid(command: Compare) -> Grid:
     from alphaiou.losses.spec import LossSpec
     from alphaiou.study.compare import CompareSettings, compare_grid
 
+    if command.seeds is not None and command.seeds < 1:
+        raise UsageError(f"--seeds must be at least 1, got {command.seeds}")
+    if command.seeds is not None and command.seed:
+        raise UsageError("--seed is one seed, --seeds N are 0 to N-1; give one of the two")
     try:
         losses = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
-        check_choice("detector", command.detector, DETECTORS)
+        check_choice("detector", command.detector, tuple(DETECTORS))
         settings = CompareSettings(
             data=command.data,
             seed=command.seed,
@@ -124,7 +150,8 @@ def _grid(command: Compare) -> Grid:
             batch_size=command.batch_size,
             epochs=command.epochs,
         )
-        return compare_grid(losses, settings)
+        grid = compare_grid(losses, settings)
+        return replace(grid, seeds=tuple(range(command.seeds))) if command.seeds else grid
     except AlphaIoUError:  # about the data, not about the arguments
         raise
     except ValueError as error:
@@ -179,6 +206,8 @@ class _Progress:
         from alphaiou.training.loop import Report
 
         recipe, name = run.recipe, run.recipe.loss.display_name
+        if len(self.grid.seeds) > 1:
+            name = f"{name}, seed {recipe.seed}"
 
         def stepped(epoch: int, step: int, steps: int) -> None:
             self.reached[name] = epoch + step / steps
@@ -187,8 +216,10 @@ class _Progress:
         def epoch_done(entry: dict[str, Any]) -> None:
             scores = _scores_line(entry)
             if scores:
+                self.scores.pop(name, None)  # the newest comes last
                 self.scores[name] = f"{name} {scores}"
-                self.bar.update(self.task, description=" · ".join(self.scores.values()))
+                shown = list(self.scores.values())[-MOST_SHOWN:]
+                self.bar.update(self.task, description=" · ".join(shown))
             if not self.console.is_terminal:
                 place = f"epoch {entry['epoch']} of {recipe.epochs}"
                 facts = (place, f"box loss {entry['box']:.3f}", scores, self._time_left())
@@ -222,9 +253,10 @@ def _scores_line(entry: dict[str, Any]) -> str:
 def _shared_line(grid: Grid) -> str:
     """What all rows share."""
     recipe = grid.rows[0].recipe
+    seeds = f"seed{'s' * (len(grid.seeds) > 1)} {', '.join(map(str, grid.seeds))}"
     return (
-        f"The same {recipe.detector} at {recipe.image_size} pixels, the same data and seed "
-        f"{recipe.seed}, {recipe.epochs} epochs under each loss; scored after the last epoch, "
+        f"The same {recipe.detector.name} at {recipe.image_size} pixels and the same data, "
+        f"{recipe.epochs} epochs under each loss with {seeds}; scored after the last epoch, "
         f"rule “{recipe.rule}”."
     )
 
@@ -240,15 +272,22 @@ def _data_line(grid: Grid, folder: Path) -> str:
     )
 
 
-def _print_table(table: StudyTable, data: str, console: Console) -> None:
-    from alphaiou.inference.tables import comparison_table
-    from alphaiou.metrics import ComparisonRow
+def _print_table(table: StudyTable, console: Console) -> None:
+    """Print the table; an interval stands under its change, so that columns stay narrow."""
+    from rich import box
+    from rich.table import Table
 
-    rows = []
-    for row in table.rows:
-        rows.append(ComparisonRow(row.label, {c: row.mean(c) for c in table.columns}))
-        if row.baseline:
-            changes = {c: row.relative_change(c) for c in table.columns}
-            rows.append(ComparisonRow("rela. improv.", changes, improvement=True))
-    console.print(comparison_table(rows, "average precision, %", first="loss"))
-    console.print(f"{data}; one seed decides nothing small", highlight=False)
+    from alphaiou.metrics.columns import column_title
+    from alphaiou.study.tables import table_lines
+
+    shown = Table(box=box.SIMPLE_HEAD, title="average precision, %")
+    shown.add_column("loss", overflow="fold")
+    for column in table.columns:
+        shown.add_column(column_title(column), justify="right")
+    for line in table_lines(table):
+        cells = [cell.replace(" (", "\n").removesuffix(")") for cell in line.cells]
+        style = None if line.kind == "ours" else "dim italic"
+        shown.add_row(line.name, *cells, style=style)
+    console.print(shown)
+    for note in table.notes:
+        console.print(note, style="dim", highlight=False, soft_wrap=True)

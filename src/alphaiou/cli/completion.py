@@ -12,8 +12,9 @@ from alphaiou.cli.tasks import union_of
 class Completion:
     """Print a shell completion script for commands and options.
 
-    bash: alphaiou completion bash > ~/.local/share/bash-completion/completions/alphaiou
-    zsh: alphaiou completion zsh > a folder of $fpath, as _alphaiou
+    bash: source <(alphaiou completion bash), for instance in ~/.bashrc
+
+    zsh: alphaiou completion zsh > _alphaiou, in a folder of $fpath
     """
 
     shell: tyro.conf.Positional[Literal["bash", "zsh"]]
@@ -25,7 +26,7 @@ def run_completion(command: Completion) -> int:
     from alphaiou.cli.commands import COMMANDS
 
     kinds = {
-        name: kind if isinstance(kind, type) else kind() for name, (kind, _) in COMMANDS.items()
+        name: kind if isinstance(kind, type) else kind([]) for name, (kind, _) in COMMANDS.items()
     }
     try:
         tyro.cli(union_of(kinds), prog="alphaiou", args=["--tyro-print-completion", command.shell])

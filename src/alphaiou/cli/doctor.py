@@ -7,15 +7,20 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from alphaiou import __version__
+from alphaiou.errors import install_hint
 
 #: For each part of the package: the extra that installs it, and the packages it needs.
 PARTS = {
     "losses": ("", ("torch",)),
     "commands": ("cli", ("tyro", "rich", "matplotlib", "numpy")),
     "data sets, scores": ("data", ("torchvision", "pillow", "pyyaml", "msgspec", "hotcoco")),
-    "training": ("train", ("lightning", "safetensors")),
-    "DETR": ("detr", ("transformers", "scipy")),
+    "training": ("train", ("lightning", "safetensors", "scipy")),
+    "DETR": ("detr", ("transformers",)),
+    "export": ("export", ("onnx", "onnxscript", "onnxruntime")),
+    "video": ("video", ("av",)),
     "TensorBoard": ("tensorboard", ("tensorboard",)),
+    "Weights & Biases": ("wandb", ("wandb",)),
+    "MLflow": ("mlflow", ("mlflow-skinny",)),
 }
 #: The frameworks that the losses integrate with.
 FRAMEWORKS = ("torchvision", "transformers", "ultralytics", "mmengine", "rfdetr")
@@ -58,7 +63,7 @@ def _parts() -> dict[str, str]:
     for part, (extra, packages) in PARTS.items():
         missing = [name for name in packages if _version(name) is None]
         versions[part] = (
-            f"missing {', '.join(missing)}: pip install 'alphaiou[{extra}]'"
+            f"missing {', '.join(missing)}: {install_hint(extra)}"
             if missing
             else ", ".join(f"{name} {_version(name)}" for name in packages)
         )

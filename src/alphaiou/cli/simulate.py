@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from alphaiou.simulate import SimulationRun, SimulationSettings
 
 DEFAULT_LOSSES = ("iou", "giou", "diou", "ciou", "iou:3", "giou:3", "diou:3", "ciou:3")
+ORIENTED_LOSSES = ("iou", "giou", "diou", "ciou", "probiou", "kld", "gwd", "kfiou")
 FULL_POINTS = 5000
 
 
@@ -37,6 +38,9 @@ class Simulate:
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[LOSS ...]")
     ] = DEFAULT_LOSSES
     """kind, kind:alpha or kind:alpha:penalty_alpha; also kind+modifier, as in eiou+focal:3."""
+
+    oriented: bool = False
+    """Boxes with an angle, 162 at each point; by default with all their kinds, at α = 1 and 3."""
 
     full: bool = False
     """Use the published size: 5000 points, 1,715,000 cases."""
@@ -96,17 +100,21 @@ def _understand(command: Simulate) -> tuple[list[LossSpec], SimulationSettings]:
     from alphaiou.losses.spec import LossSpec
     from alphaiou.simulate import SimulationSettings
 
+    texts = command.losses
+    if command.oriented and texts == DEFAULT_LOSSES:
+        texts = (*ORIENTED_LOSSES, *(f"{kind}:3" for kind in ORIENTED_LOSSES))
     try:
-        specs = list(dict.fromkeys(LossSpec.parse(text) for text in command.losses))
-        for spec in specs:
-            spec.function()  # which not every loss is
+        specs = list(dict.fromkeys(LossSpec.parse(text) for text in texts))
         settings = SimulationSettings(
             points=FULL_POINTS if command.full else command.points,
             iterations=command.iterations,
             learning_rate=command.learning_rate,
             radius=command.radius,
             seed=command.seed,
+            oriented=command.oriented,
         )
+        for spec in specs:
+            spec.function(settings.box_format)  # which not every loss is
     except ValueError as error:
         raise UsageError(str(error)) from None
     return specs, settings

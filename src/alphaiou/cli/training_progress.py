@@ -1,13 +1,9 @@
-"""Training progress, in the terminal and as TensorBoard event files."""
+"""Training progress in the terminal."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
-from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -115,56 +111,19 @@ def final_table(record: dict[str, Any]) -> Table:
     from alphaiou.training.recipe import recipe_from
 
     recipe: Recipe = recipe_from(record["recipe"])
-    name = f"{recipe.detector}, {recipe.loss_name}"
+    name = f"{recipe.detector.name}, {recipe.loss_name}"
     numbers = {key: read_score(record["scores"], key) for key in record["scores"]}
     selected = record["selected"]
     which = f"epoch {selected['epoch']}, best on {selected['on']}" if best(record) else "last epoch"
-    title = f"{recipe.data.path}, {record['scored_on']}, rule {recipe.rule}, {which}, %"
+    title = scores_title(recipe.data.path, record["scored_on"], recipe.rule, which)
     return comparison_table(comparison_rows({name: numbers}), title)
+
+
+def scores_title(data: str, split: str, rule: str, epoch: str) -> str:
+    """Return the title of the scores of a run; ``alphaiou eval --weights`` prints the same."""
+    return f"{data}, {split}, rule {rule}, {epoch}, %"
 
 
 def best(record: dict[str, Any]) -> bool:
     """Return whether the weights of a run are those of its best epoch, not of its last."""
     return isinstance(record["selected"], dict)
-
-
-def with_events(report: Report, folder: Path) -> Report:
-    """Return a report that also writes the losses, speed and scores of every epoch.
-
-    Raises:
-        UsageError: If TensorBoard is not installed.
-    """
-    from alphaiou.cli import UsageError
-
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError(
-            "--tensorboard needs tensorboard, which is not installed: "
-            "pip install 'alphaiou[tensorboard]'"
-        ) from None
-    writer: Callable[[], Any] = cache(partial(SummaryWriter, str(folder)))
-
-    def epoch_done(entry: dict[str, Any]) -> None:
-        report.epoch_done(entry)
-        for name, value in scalars(entry).items():
-            writer().add_scalar(name, value, entry["epoch"])
-        writer().flush()
-
-    return replace(report, epoch_done=epoch_done)
-
-
-def scalars(entry: dict[str, Any]) -> dict[str, float]:
-    """Return the values of an epoch by the names of their curves.
-
-    Examples:
-        >>> scalars({"epoch": 1, "box": 0.5, "val": {"map": 0.25}})
-        {'train/box': 0.5, 'val/map': 0.25}
-    """
-    values: dict[str, float] = {}
-    for name, value in entry.items():
-        if isinstance(value, dict):
-            values |= {f"{name}/{inner}": number for inner, number in value.items()}
-        elif name != "epoch":
-            values[f"train/{name}"] = value
-    return values

@@ -6,9 +6,10 @@ from alphaiou.cli.data.noise import DataNoise, run_data_noise
 from alphaiou.cli.data.stats import DataStats, run_data_stats
 from alphaiou.cli.data.subset import DataSubset, run_data_subset
 from alphaiou.cli.tasks import command_of
+from alphaiou.data.formats.registry import FORMATS
 
 DATA = command_of(
-    "Check, convert, cut, describe or perturb a data set.",
+    f"Check, convert, cut, describe or perturb a data set.\n\nLayouts: {', '.join(FORMATS)}.",
     {
         "check": (DataCheck, run_data_check),
         "convert": (DataConvert, run_data_convert),

@@ -49,7 +49,7 @@ class DataCheck:
     """The layout, where the files could be of more than one."""
 
     json: bool = False
-    """Print one JSON document, for machines, and nothing else."""
+    """Print one JSON document, for machines, and nothing else, also after a fatal error."""
 
     all: bool = False
     """List every finding, not only the first of each kind."""
@@ -67,17 +67,34 @@ class DataCheck:
 
 def run_data_check(command: DataCheck) -> int:
     """Check the data set and print the report; 1 if anything is wrong."""
-    import sys
-
     from rich.console import Console
 
-    console = Console()
-    report = _check(command, Console(stderr=True) if command.json else console)
     if command.json:
-        sys.stdout.write(_as_json(report))
-    else:
-        _print(report, console, shown=None if command.all else SHOWN)
+        return _print_json(command, Console(stderr=True))
+    console = Console()
+    report = _check(command, console)
+    _print(report, console, shown=None if command.all else SHOWN)
     return 0 if report.ok else 1
+
+
+def _print_json(command: DataCheck, console: Console) -> int:
+    import json
+    import sys
+    from dataclasses import asdict
+
+    from alphaiou.data.check import Report
+    from alphaiou.errors import AlphaIoUError
+
+    error = None
+    try:
+        report = _check(command, console)
+    except (AlphaIoUError, OSError) as failure:
+        error = str(failure)
+        report = Report(command.path, command.layout, (), ())
+    ok = report.ok and error is None
+    content = {"ok": ok, "error": error, "counts": report.counts, **asdict(report)}
+    sys.stdout.write(json.dumps(content, indent=1) + "\n")
+    return 0 if ok else 1
 
 
 def _check(command: DataCheck, console: Console) -> Report:
@@ -106,14 +123,6 @@ def _check(command: DataCheck, console: Console) -> Report:
             workers=command.workers,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-
-
-def _as_json(report: Report) -> str:
-    import json
-    from dataclasses import asdict
-
-    content = {"ok": report.ok, "counts": report.counts, **asdict(report)}
-    return json.dumps(content, indent=1) + "\n"
 
 
 def _print(report: Report, console: Console, *, shown: int | None) -> None:

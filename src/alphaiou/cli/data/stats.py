@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
 
 from alphaiou.cli.data.opening import AllSplits, SetPath
 from alphaiou.cli.options import NewFolder
@@ -27,6 +29,7 @@ class DataStats:
     - boxes.png, .svg     sizes, aspect ratios, boxes per image, centres
     - classes.png, .svg   boxes of each class
     - stats.json          all numbers
+    - pictures.png, .svg  some images with their boxes, with --draw
     """
 
     path: SetPath
@@ -35,17 +38,23 @@ class DataStats:
 
     out: NewFolder = Path("runs/stats")
 
+    draw: Annotated[int, tyro.conf.arg(metavar="N")] = 0
+    """How many images of each split to draw with their boxes."""
+
 
 def run_data_stats(command: DataStats) -> int:
     """Print the tables, and write the pictures and the numbers."""
     from rich.console import Console
 
     from alphaiou._files import write_file
+    from alphaiou.cli import UsageError
     from alphaiou.cli.data.opening import open_splits
     from alphaiou.cli.options import make_folder
-    from alphaiou.data.figures import save_stats_figures
+    from alphaiou.data.figures import save_labels_figure, save_stats_figures
     from alphaiou.data.stats import dataset_stats
 
+    if command.draw < 0:
+        raise UsageError(f"--draw {command.draw}: must be 0 or more")
     console = Console()
     splits = open_splits(command.path, command.split, console)
     make_folder(command.out)
@@ -55,7 +64,10 @@ def run_data_stats(command: DataStats) -> int:
     for index, stats in zip(splits, all_stats, strict=True):
         folder = command.out / index.split
         write_file(folder / "stats.json", stats.to_json())
-        for path in (folder / "stats.json", *save_stats_figures(index, stats, folder)):
+        paths = [folder / "stats.json", *save_stats_figures(index, stats, folder)]
+        if command.draw:
+            paths += save_labels_figure(index, command.draw, folder / "pictures")
+        for path in paths:
             console.print(f"wrote {path}", highlight=False, soft_wrap=True)
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -40,6 +40,9 @@ class GridOptions:
     epochs: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Epochs of YOLOv5 with --quick and --data, 60 unless given."""
 
+    select: Literal["last", "best"] = "last"
+    """With --quick: score the last weights, or those that are best on val."""
+
     only: tuple[str, ...] = ()
     """Only rows with these labels, or with one of these words in their label, such as η=0.3."""
 
@@ -52,12 +55,15 @@ def scale_of(options: GridOptions) -> Scale:
 
     if options.epochs is not None and not (options.quick and options.data):
         raise UsageError("--epochs is for --quick with --data; the other lengths are fixed")
+    if options.select != "last" and not options.quick:
+        raise UsageError("--select best is for --quick; the paper's data have no val split")
     if not options.quick:
         return paper_scale(options.data, options.coco)
     if options.coco is not None:
         raise UsageError("--coco is for the paper's own scale; with --quick take --data")
     try:
-        return quick_scale(options.data, BUDGET if options.epochs is None else options.epochs)
+        epochs = BUDGET if options.epochs is None else options.epochs
+        return quick_scale(options.data, epochs, options.select)
     except AlphaIoUError:  # about the data, not about the arguments
         raise
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PaperRun(GridOptions):
-    """Compute the runs of tables and figures, then write tables and report.
+    """Compute the runs of tables and figures; print the tables, write the report.
 
     Run again, what is finished is not repeated, and what was stopped goes on.
 
@@ -52,6 +53,9 @@ class PaperRun(GridOptions):
     minutes: Annotated[float | None, tyro.conf.arg(metavar="N")] = None
     """Start no run that, by the pace of the others, would not end in this time."""
 
+    keep_detections: bool = False
+    """Keep the detections of each run in detections.npz; the report analyses their errors."""
+
     missing: Missing = MISSING
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -62,7 +66,7 @@ class PaperRun(GridOptions):
 
 
 def run_paper_run(command: PaperRun) -> int:
-    """Compute the runs, write the report, and print what failed or was left."""
+    """Compute the runs, print the tables, write the report, and print what failed or was left."""
     from rich.console import Console
 
     from alphaiou.cli.paper.progress import GridProgress
@@ -86,6 +90,7 @@ def run_paper_run(command: PaperRun) -> int:
             keep=command.keep,
             execution=execution,
             workers=command.workers,
+            keep_detections=command.keep_detections,
             ray=command.ray,
             seconds=None if command.minutes is None else 60 * command.minutes,
             report=progress.report(),
@@ -93,7 +98,7 @@ def run_paper_run(command: PaperRun) -> int:
     if any(grid.name == NOISY_BOXES for grid in grids):
         for path in save_noisy_boxes(scale, command.out):
             console.print(f"wrote {path}", highlight=False, soft_wrap=True)
-    _write_report(grids, command, console)
+    _conclude_study(grids, command, console)
     return _conclude(result, command, console)
 
 
@@ -113,17 +118,22 @@ def _check(command: PaperRun) -> None:
         )
 
 
-def _write_report(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
+def _conclude_study(grids: Sequence[Grid], command: PaperRun, console: Console) -> None:
+    """Print the tables of the grids that have runs, and write the report."""
     from alphaiou.cli.paper.plots import differences_of
     from alphaiou.cli.paper.report import write_page
     from alphaiou.paper.study import Study
-    from alphaiou.study.records import load_records, record_paths
+    from alphaiou.study.records import grid_runs, load_records, record_paths
+    from alphaiou.study.tables import study_table, table_text
 
     folders = (command.out, *command.results)
     study = Study(grids, load_records(folders), record_paths(folders))
     for grid in grids:
         if grid.pictures:
             differences_of(grid, study)
+    for grid in grids:
+        if any(row.runs for row in grid_runs(grid, study.records).values()):
+            sys.stdout.write(f"{table_text(study_table(grid, study.records))}\n")
     path = write_page(study, command.out / "report.html")
     console.print(f"wrote {path}", highlight=False, soft_wrap=True)
 

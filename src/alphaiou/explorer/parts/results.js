@@ -32,10 +32,10 @@ function drawResults() {
 /** How much the seeds can say. */
 function seedText(runs) {
   const seeds = runs.map((run) => run.seeds);
-  const one = "One seed gives no interval, and decides nothing small.";
-  const several = "Below a change: its 95% interval (Student's t over the seeds).";
-  const said = [Math.max(...seeds) > 1 && several, Math.min(...seeds) === 1 && one];
-  return said.filter(Boolean).join(" ");
+  if (Math.max(...seeds) === 1) return "One seed gives no interval.";
+  const interval = "Below a change: its 95% interval (Student's t, from all runs of the setting).";
+  const single = " Rows with one seed use the variance of the others.";
+  return interval + (Math.min(...seeds) === 1 ? single : "");
 }
 
 function drawScores(runs) {

@@ -3,17 +3,17 @@
 const GAP_CEILING = 1e3; // PIoU's exponential is 0 long before an edge is this many sides away
 const NWD_CONSTANT = 12.8; // pixels
 const BIOU_BETA = 0.2;
+const INTERPOLATION = 0.98; // InterpIoU's c, and the most that D-InterpIoU takes
 
 const distancePenalty = (pair) => squaredDistance(pair, pair.x.center, pair.y.center);
 
 /** |w − wᵍ| / max(w, wᵍ). */
 const sideDifference = ({ growth, pred, target }) => boundedRatio(growth.abs(), pred.max(target));
 
-/** Ω = Σ (1 − exp(−weight·|w − wᵍ|/max(w, wᵍ)))⁴. */
-function sideMismatch({ x, y }, weightX = 1, weightY = 1) {
-  const part = (axis, weight) =>
-    sideDifference(axis).times(-weight).expm1().negative().pow(4);
-  return part(x, weightX).plus(part(y, weightY));
+/** Ω = Σ (1 − exp(−|w − wᵍ|/max(w, wᵍ)))⁴. */
+function sideMismatch({ x, y }) {
+  const part = (axis) => sideDifference(axis).negative().expm1().negative().pow(4);
+  return part(x).plus(part(y));
 }
 
 function siouPenalty(pair) {
@@ -27,17 +27,8 @@ function siouPenalty(pair) {
   return part(x).plus(part(y)).plus(sideMismatch(pair)).times(0.5);
 }
 
-function shapeIouPenalties(pair) {
-  const { x, y } = pair;
-  const [w, h] = [x, y].map((axis) => axis.target.value * axis.shape);
-  // A point counts as a square: the shares never become 0/0. They are held constant.
-  const whole = w + h;
-  const acrossX = whole === 0 ? 1 : (2 * h) / whole;
-  const acrossY = whole === 0 ? 1 : (2 * w) / whole;
-  const [alongX, alongY] = [x.center.times(Math.sqrt(acrossX)), y.center.times(Math.sqrt(acrossY))];
-  const mismatch = sideMismatch(pair, acrossX, acrossY);
-  return [squaredDistance(pair, alongX, alongY), mismatch.times(0.5)];
-}
+/** With the default scale of 0, at which the target's shape has no weight. */
+const shapeIouPenalties = (pair) => [distancePenalty(pair), sideMismatch(pair).times(0.5)];
 
 function piouPenalty({ x, y }) {
   const gap = ({ low, high, target }) => {
@@ -51,7 +42,8 @@ function piouPenalty({ x, y }) {
 function nwdSimilarity({ x, y }) {
   const spread = normSquared(x.growth.times(0.5 * x.shape), y.growth.times(0.5 * y.shape));
   const place = normSquared(x.center.times(x.shape), y.center.times(y.shape));
-  const distance = power(place.plus(spread), 0.5);
+  const squared = place.plus(spread);
+  const distance = squared.value > 0 ? squared.pow(0.5) : new Dual(0);
   return distance.times(-Math.max(x.unit, y.unit) / NWD_CONSTANT).exp();
 }
 
@@ -66,6 +58,21 @@ function biouPenalties({ x, y }) {
       ? misfit.square().over(2 * BIOU_BETA)
       : misfit.minus(0.5 * BIOU_BETA);
   return [place(x), place(y), sideDifference(x), sideDifference(y)].map(huber);
+}
+
+/** 1 − IoU of the target and a box on the way to it, which keeps a share of the offset. */
+function interpolatedMisfit({ x, y }, keep) {
+  const part = ({ low, high, target }) => {
+    const [left, right] = [low.times(keep), high.times(keep)];
+    const missed = left.relu().plus(right.negative().relu());
+    return [target.minus(missed), left.negative().relu().plus(right.relu()), missed];
+  };
+  const [[bothX, extraX, missedX], [bothY, extraY, missedY]] = [part(x), part(y)];
+  const beside = (alongX, alongY) => alongX.times(bothY.plus(alongY)).plus(bothX.times(alongY));
+  const alone = beside(extraX, extraY).plus(beside(missedX, missedY));
+  const union = bothX.times(bothY).plus(alone);
+  const nothing = bothX.value <= 0 || bothY.value <= 0 || union.value < FLOOR;
+  return nothing ? new Dual(1) : alone.over(union);
 }
 
 const ratioSquared = ({ growth, hull }) => growth.over(hull).square();
@@ -94,4 +101,12 @@ const KINDS = {
   piou: (pair) => ({ similarity: pair.iou, penalties: [piouPenalty(pair)] }),
   nwd: (pair) => ({ similarity: nwdSimilarity(pair), penalties: [] }),
   biou: (pair) => ({ similarity: new Dual(1), penalties: biouPenalties(pair) }),
+  interpiou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [interpolatedMisfit(pair, 1 - INTERPOLATION)],
+  }),
+  d_interpiou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [interpolatedMisfit(pair, Math.max(pair.iou.value, 1 - INTERPOLATION))],
+  }),
 };
