@@ -30,7 +30,9 @@ GROUPS = (JOINED, "constant α", "rising α", "falling α", OTHER_GAINS)
 FARTHEST = 0.1
 
 
-def exchange_points(rows: Mapping[str, RowRuns], score: str) -> dict[str, list[Point]]:
+def exchange_points(
+    rows: Mapping[str, RowRuns], score: str, comparable: Mapping[str, RowRuns] | None = None
+) -> dict[str, list[Point]]:
     """Changes against plain IoU at its best gain in percent, over the seeds that both have.
 
     Args:
@@ -41,7 +43,7 @@ def exchange_points(rows: Mapping[str, RowRuns], score: str) -> dict[str, list[P
         The points of each of :data:`GROUPS` that has any; nothing where there is no candidate.
     """
     found: dict[str, list[Point]] = {group: [] for group in GROUPS}
-    changes = exchanges(rows)
+    changes = exchanges(rows, comparable)
     for label in sorted(changes, key=lambda label: gain_factor(rows[label].row.recipe)):
         if changes[label][CHOSEN_BY].relative > -FARTHEST:
             group = _group(rows[label].row)
@@ -74,7 +76,9 @@ Groups = Mapping[str, Sequence[Point]]
 _GAINS = re.compile(r", box gain ×([^,]+)(?:, class gain ×([^,]+))?(?:, objectness gain ×([^,]+))?")
 
 
-def exchange_figure(rows: Mapping[str, RowRuns]) -> Figure:
+def exchange_figure(
+    rows: Mapping[str, RowRuns], comparable: Mapping[str, RowRuns] | None = None
+) -> Figure:
     """Changes against plain IoU at its best gain, over the seeds that both have.
 
     What nothing beats at both scores has its name, and so has IoU at box gains, or at other gains
@@ -82,7 +86,7 @@ def exchange_figure(rows: Mapping[str, RowRuns]) -> Figure:
     """
     figure = Figure(figsize=(FULL_WIDTH, 3.8), layout="constrained")
     panels = dict(zip(WANTED, figure.subplots(1, len(WANTED)), strict=True))
-    groups = {score: exchange_points(rows, score) for score in WANTED}
+    groups = {score: exchange_points(rows, score, comparable) for score in WANTED}
     for letter, (score, axes) in zip("ab", panels.items(), strict=True):
         _draw(axes, groups[score], 100 * WANTED[score])
         panel_title(axes, letter, f"{column_title(score)}, change in %")

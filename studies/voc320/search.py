@@ -14,20 +14,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
+from alphaiou.detectors.yolov5.config import YOLOv5Config
+from alphaiou.detectors.yolov5.loss import Objectness
 from alphaiou.losses.module import AlphaSchedule
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.columns import columns_of
 from alphaiou.paper.grids import GAINS, row_at_gain
 from alphaiou.paper.scales import Scale, quick_scale
 from alphaiou.study.grid import Grid, Row
-from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds, grid_runs
+from alphaiou.study.records import RowRuns, RunRecord, comparable_rows, grid_runs
 from alphaiou.study.runner import run_grid
-from alphaiou.study.statistics import PairedChange, paired_change
+from alphaiou.study.selection import scored_split, select
+from alphaiou.study.statistics import Change, compare, fit_rows
 from alphaiou.study.tables import StudyTable, table_of
-from alphaiou.training.recipe import Objectness, Recipe
-from alphaiou.training.recipes import other_factors
+from alphaiou.training.recipe import Recipe
+from alphaiou.training.recipes import other_factors, with_box_gain
 
 NAME = "beyond"
 THRESHOLDS = columns_of("threshold")
@@ -38,7 +40,7 @@ WANTED = {"map75_95": 0.06, "ap95": 0.5}
 #: The labels of the baselines: IoU at several box gains.
 BASELINES = tuple(f"IoU, box gain ×{gain:g}" for gain in GAINS)
 
-Changes = Mapping[str, PairedChange]
+Changes = Mapping[str, Change]
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,19 @@ class Candidate:
     def recipe(self, usual: Recipe) -> Recipe:
         """The usual recipe with this choice, at the usual box gain still."""
         loss, end = LossSpec.parse(self.loss), self.to_alpha
+        assert isinstance(usual.detector, YOLOv5Config)
         return replace(
             usual,
             loss=loss,
             alpha_schedule=None if end is None else AlphaSchedule(loss.alpha, end),
             final_box_gain=None if self.to_gain is None else self.to_gain * usual.box_gain,
-            class_gain=self.class_gain * usual.class_gain,
-            objectness_gain=self.objectness_gain * usual.objectness_gain,
+            detector=replace(
+                usual.detector,
+                class_gain=self.class_gain * usual.detector.class_gain,
+                objectness_gain=self.objectness_gain * usual.detector.objectness_gain,
+                objectness=self.objectness,
+            ),
             optimisation=replace(usual.optimisation, lr=self.lr * usual.optimisation.lr),
-            objectness=self.objectness,
         )
 
 
@@ -145,17 +151,26 @@ def _row(choice: Candidate, usual: Recipe) -> Row:
 
 def search_table(grid: Grid, records: Mapping[str, RunRecord]) -> StudyTable:
     """All rows as changes against IoU at its best gain, the best first."""
-    runs = against_best(grid_runs(grid, records))
-    return table_of(grid, runs, (*THRESHOLDS, CHOSEN_BY), as_changes=True)
+    runs = grid_runs(grid, records)
+    comparable = comparable_rows(runs, records)
+    columns = (*THRESHOLDS, CHOSEN_BY)
+    return table_of(grid, against_best(runs, comparable), columns, comparable, as_changes=True)
 
 
-def against_best(rows: Mapping[str, RowRuns]) -> dict[str, RowRuns]:
-    """The rows, compared with plain IoU at its best gain: that first, then the best of them."""
+def against_best(
+    rows: Mapping[str, RowRuns], comparable: Mapping[str, RowRuns] | None = None
+) -> dict[str, RowRuns]:
+    """The rows, compared with plain IoU at its best gain: that first, then the best of them.
+
+    Changes are estimated from the ``comparable`` rows, by default from the rows themselves.
+    """
     best = best_baseline(rows)
     if best is None:
         return dict(rows)
     label = best.row.label
-    ranks = {name: rank(changes_against(own, best)) for name, own in rows.items()}
+    changes = changes_against(best, rows, comparable)
+    ranks = {name: rank(changes.get(name, {})) for name in rows}
+    rows = {**rows, label: best}
     return {
         name: replace(
             rows[name], row=replace(rows[name].row, baseline=None if name == label else label)
@@ -164,7 +179,9 @@ def against_best(rows: Mapping[str, RowRuns]) -> dict[str, RowRuns]:
     }
 
 
-def exchanges(rows: Mapping[str, RowRuns]) -> dict[str, Changes]:
+def exchanges(
+    rows: Mapping[str, RowRuns], comparable: Mapping[str, RowRuns] | None = None
+) -> Mapping[str, Changes]:
     """What each row changes against plain IoU at its best gain; nothing where none is a candidate.
 
     IoU at its other gains is among them: what is given up for what without a power.
@@ -173,8 +190,7 @@ def exchanges(rows: Mapping[str, RowRuns]) -> dict[str, Changes]:
     candidates = [own for label, own in rows.items() if own.runs and label not in BASELINES]
     if best is None or not candidates:
         return {}
-    changes = {label: changes_against(own, best) for label, own in rows.items()}
-    return {label: own for label, own in changes.items() if own}
+    return changes_against(best, rows, comparable)
 
 
 def best_baseline(rows: Mapping[str, RowRuns]) -> RowRuns | None:
@@ -184,13 +200,18 @@ def best_baseline(rows: Mapping[str, RowRuns]) -> RowRuns | None:
 
 
 def at_best_gain(line: Sequence[RowRuns]) -> RowRuns:
-    """The one of several gains that scores best over the seeds that all of them have.
+    """The one of several gains that scores best on ``val``, with its scores on ``test``.
 
-    One seed decides nothing: where other gains have several, one that has not is left out.
+    Runs that were scored on one split only are chosen by their scores on that.
     """
-    several = [own for own in line if len(own.runs) > 1] or line
-    levels = [fmean(own.scores(CHOSEN_BY).values()) for own in at_shared_seeds(several)]
-    return several[levels.index(max(levels))]
+    run = next(iter(line[0].runs.values()))
+    (best,) = (
+        select(line, CHOSEN_BY, by=lambda _: None)
+        or select(
+            line, CHOSEN_BY, by=lambda _: None, on=scored_split(run), report=scored_split(run)
+        )
+    ).values()
+    return best
 
 
 def by_loss(rows: Mapping[str, RowRuns]) -> dict[Recipe, list[RowRuns]]:
@@ -199,16 +220,24 @@ def by_loss(rows: Mapping[str, RowRuns]) -> dict[Recipe, list[RowRuns]]:
     for own in rows.values():
         if own.runs:
             # Of the seeds a cell's recipe has one; how often a run was scored changes nothing.
-            alike = replace(own.row.recipe, box_gain=Recipe.box_gain, seed=0, evaluate_every=0)
+            recipe = with_box_gain(own.row.recipe, 1.0, own.row.recipe.final_box_gain)
+            alike = replace(recipe, seed=0, evaluate_every=0)
             lines.setdefault(alike, []).append(own)
     return lines
 
 
-def changes_against(own: RowRuns, best: RowRuns) -> Changes:
-    """What differs at each threshold and at what is wanted; nothing without a seed of both."""
-    columns = dict.fromkeys((*THRESHOLDS, *WANTED))
-    changes = {c: paired_change(own.scores(c), best.scores(c)) for c in columns}
-    return {column: change for column, change in changes.items() if change is not None}
+def changes_against(
+    best: RowRuns, rows: Mapping[str, RowRuns], comparable: Mapping[str, RowRuns] | None = None
+) -> Mapping[str, Changes]:
+    """The changes of each row at each threshold and at what is wanted."""
+    rows, label = {**rows, best.row.label: best}, best.row.label
+    found: dict[str, dict[str, Change]] = {}
+    for column in dict.fromkeys((*THRESHOLDS, *WANTED)):
+        changes = compare(fit_rows(comparable or rows, column), dict.fromkeys(rows, label))
+        for name in rows:
+            if name in changes:
+                found.setdefault(name, {})[column] = changes[name]
+    return found
 
 
 def rank(changes: Changes) -> tuple[int, float]:

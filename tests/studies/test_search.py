@@ -58,8 +58,8 @@ def test_runs_that_other_grids_have_too_are_the_same_runs():
 
 def test_labels_name_other_gains():
     said = {
-        "class gain": lambda recipe: recipe.class_gain,
-        "objectness gain": lambda recipe: recipe.objectness_gain,
+        "class gain": lambda recipe: recipe.detector.class_gain,
+        "objectness gain": lambda recipe: recipe.detector.objectness_gain,
         "learning rate": lambda recipe: recipe.optimisation.lr,
     }
     for grid in (GRID, search_grid(quick_scale())):  # whose defaults differ
@@ -76,7 +76,7 @@ def test_labels_name_other_gains():
 
 def test_a_candidate_multiplies_the_defaults():
     own = Candidate("iou", class_gain=2.0, objectness_gain=4.0, lr=3.0).recipe(quick())
-    assert (own.class_gain, own.objectness_gain) == (8.0, 80.0)
+    assert (own.detector.class_gain, own.detector.objectness_gain) == (8.0, 80.0)
     assert own.optimisation == replace(quick().optimisation, lr=0.06)
 
 
@@ -156,8 +156,9 @@ def test_rows_of_the_table_are_changes_against_its_first_and_the_best_come_first
         "IoU, box gain ×0.5",
     ]
     assert (first.kind, {line.kind for line in others}) == ("ours", {"compared"})
-    assert others[0].cells[0] == "+25.00% (+24.9 to +25.1)"
+    assert others[0].cells[0] == "+25.00% (+25.0 to +25.0)"
     assert "All rows but the first are changes against the first." in table.notes[0]
+    assert "hyperparameters of IoU, box gain ×2 were selected on the images" in table.notes[0]
     assert "\n| α-EIoU (α=3), box gain ×1 | +25.00%" in table_markdown(table)
     plain = study_table(GRID, found)
     assert not any("All rows but" in note for note in plain.notes)

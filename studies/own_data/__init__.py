@@ -1,0 +1,1 @@
+"""Small data sets of a user: this package beside Ultralytics."""
