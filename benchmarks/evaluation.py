@@ -13,7 +13,7 @@ import time
 import numpy as np
 import torch
 
-from alphaiou.metrics import DetectionScores, detection_ious
+from alphaiou.metrics import RULES, DetectionScores, detection_ious
 from benchmarks.record import FOLDER, conditions, write_record
 
 IMAGES, TARGETS, DETECTIONS, CLASSES, BATCH, REPEATS = 5000, 3, 50, 80, 64, 9
@@ -79,10 +79,7 @@ def measured(name, rule, predictions, targets, *, evaluator="hotcoco", repeats=R
 
 def main():
     predictions, targets = made_set()
-    rows = [
-        measured(f"ours, rule {rule}", rule, predictions, targets)
-        for rule in ("coco", "paper", "voc", "voc07")
-    ]
+    rows = [measured(f"ours, rule {rule}", rule, predictions, targets) for rule in RULES]
     data = collected(predictions, targets, "coco").data()
     taken = sorted(seconds(detection_ious, data)[0] for _ in range(REPEATS))[REPEATS // 2]
     rows.append({"what": "IoU of every detection", "repeats": REPEATS, "seconds": taken})

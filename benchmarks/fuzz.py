@@ -19,8 +19,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from alphaiou import KINDS
 from alphaiou.losses import alpha_iou_loss
+from alphaiou.losses.kinds import kinds_of
 from benchmarks.adversarial import adversarial_pairs
 from benchmarks.agreement import PairLoss, agreement, value_and_gradient
 from benchmarks.contenders import TORCHVISION_KINDS, torchvision_loss
@@ -92,7 +92,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.fuzz", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=kinds_of(), default=list(kinds_of()))
     parser.add_argument("--alphas", nargs="+", type=float, default=[0.0, 0.5, 1.0, 2.0, 3.0, 10.0])
     parser.add_argument(
         "--pairs",

@@ -17,7 +17,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from alphaiou import KINDS
+from alphaiou.losses.kinds import kinds_of
 from benchmarks.contenders import Contender, MeanLoss, contenders
 from benchmarks.record import (
     FOLDER,
@@ -104,7 +104,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.losses", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=kinds_of(), default=list(kinds_of()))
     parser.add_argument(
         "--sizes",
         nargs="+",

@@ -10,6 +10,7 @@ import triton
 from torchvision.ops import complete_box_iou_loss
 
 from alphaiou import alpha_iou_loss
+from alphaiou.losses.formula import Exponent
 from alphaiou.losses.kernels import triton as triton_kernel
 
 PAIRS = 1024
@@ -53,6 +54,7 @@ def main():
     settings = {"kind": "ciou", "parameter": 0.0, "box_cox": False, "box_format": "xyxy"}
     settings |= {"scale": 1.0, "reduce": True, "want_grad": True}
     number, gradient = torch.ones((), device="cuda"), torch.ones_like(pred)
+    power = Exponent(None, 3.0)
 
     def ours():
         return alpha_iou_loss(leaf, target, kind="ciou", reduction="mean")
@@ -75,7 +77,7 @@ def main():
         "ours, backward alone": (lambda: torch.autograd.grad(kept, leaf, retain_graph=True), True),
         "ours, forward, not waiting": (ours, False),
         "  of it: launch with its two allocations": (
-            lambda: triton_kernel.launch(pred, target, None, (3.0, 3.0), **settings),
+            lambda: triton_kernel.launch(pred, target, None, (power, power), **settings),
             False,
         ),
         "  one torch.empty": (lambda: torch.empty((), device="cuda"), False),

@@ -13,6 +13,7 @@ import torch
 
 from alphaiou._environment import device_name, versions
 from alphaiou._files import write_file
+from alphaiou.training.record import read_record
 
 Record = dict[str, Any]
 Row = dict[str, Any]
@@ -27,7 +28,7 @@ def conditions(device: torch.device, *packages: str) -> Record:
         packages: Further packages whose versions to record.
     """
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "device": device_name(device),
         "device_type": device.type,
         "threads": torch.get_num_threads(),
@@ -61,7 +62,7 @@ def load_record(path: Path) -> Record:
         with path.open(newline="", encoding="utf-8") as file:
             return {"rows": list(csv.DictReader(file))}
     record: Record = json.loads(path.read_text(encoding="utf-8"))
-    return record
+    return read_record(path) if record.get("record") == "run" else record
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:

@@ -70,7 +70,7 @@ def parts_of(step):
     keep = torch.ones((), dtype=torch.bool, device="cuda")
 
     def update():
-        lr, bias_lr, momentum, decay, _ = rates
+        lr, bias_lr, momentum, decay, *_ = rates
         step.optimiser.step(step.gradient, StepRates(lr, bias_lr, momentum), keep=keep)
         step.average.step(decay)
 
@@ -100,7 +100,7 @@ def measure(recipe, options, *, detail):
     step.begin_epoch(0)
     ms = milliseconds(step)
     row = {
-        "detector": recipe.detector,
+        "detector": recipe.detector.name,
         "image_size": recipe.image_size,
         "batch_size": recipe.batch_size,
         "compile": options.compile,
@@ -150,7 +150,7 @@ def main():
         try:
             row = measure(recipe, options, detail=detail)
         except RuntimeError:
-            row = {"detector": recipe.detector, "error": traceback.format_exc()[-3000:]}
+            row = {"detector": recipe.detector.name, "error": traceback.format_exc()[-3000:]}
         record["rows"].append(row)
         print(json.dumps({k: v for k, v in row.items() if k != "profile"}), flush=True)
         for line in row.get("profile", {}).get("top", []):

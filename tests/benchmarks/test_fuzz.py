@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from alphaiou import alpha_iou_loss
+from benchmarks import fuzz_quality
 from benchmarks.adversarial import FAMILIES, adversarial_pairs
 from benchmarks.agreement import agreement, relative_change
 from benchmarks.contenders import TORCHVISION_KINDS
@@ -99,3 +100,30 @@ def test_quick_fuzz_really_runs(capsys, tmp_path):
     assert set(theirs) == set(TORCHVISION_KINDS)
     assert sum(row["nonfinite_values"] for row in finite if row["kind"] == "ciou") > 0
     assert sum(row["test"] == "agreement" for row in record["rows"]) == 4
+
+
+def test_quick_fuzz_of_the_quality_losses(capsys, tmp_path):
+    path = tmp_path / "record.json"
+    assert (
+        fuzz_quality.main(["--quick", "--device", "cpu", "--alphas", "3", "--out", str(path)]) == 0
+    )
+    assert "mal α=3: 4,000 entries, not finite: 0, 0" in capsys.readouterr().out
+    record = json.loads(path.read_text())
+    assert record["complete"] is True
+    assert len(record["rows"]) == 4 * 4  # losses, dtypes
+    for row in record["rows"]:
+        assert row["nonfinite_values"] == row["nonfinite_gradients"] == 0
+        assert 400 < row["ordinary"] < row["entries"] == 1000
+        assert (row["gradient_error"] is not None) == (row["dtype"] == "fp32")
+
+
+def test_the_fuzz_of_the_quality_losses_sees_what_is_not_finite(monkeypatch):
+    options = fuzz_quality._options(["--quick", "--device", "cpu"])
+    entries = fuzz_quality.adversarial_entries(1000, "fp32", options)
+    assert entries.logits.isfinite().all()
+    assert entries.logits.abs().max() == torch.finfo(torch.float32).max
+    naive = lambda logits, *_, **__: -torch.sigmoid(logits).log()  # noqa: E731
+    monkeypatch.setattr(fuzz_quality, "quality_loss", naive)
+    row = fuzz_quality.fuzzed(entries, "vfl", 1.0)
+    assert row["nonfinite_values"] > 100
+    assert row["nonfinite_gradients"] > 100
