@@ -9,7 +9,7 @@ from typing import Any
 from alphaiou.inference.tables import cell, markdown
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.columns import column_title
-from alphaiou.study.statistics import paired_change
+from alphaiou.study.statistics import compare, fit
 from alphaiou.study.tables import change_text
 
 SCORES = ("ap50", "ap75", "map", "map75_95")
@@ -26,22 +26,20 @@ def seeds_table(record: Mapping[str, Any]) -> str:
     by_loss: dict[str, dict[int, Mapping[str, float]]] = {}
     for row in record["rows"]:
         by_loss.setdefault(row["loss"], {})[row["seed"]] = row["scores"]
-    first, *_ = by_loss.values()
+    first, *others = by_loss
+    rows = [(row["loss"], row["seed"], row["scores"]) for row in record["rows"]]
+    changes = [
+        compare(fit((*run, scores[c]) for *run, scores in rows), dict.fromkeys(others, first))
+        for c in SCORES
+    ]
     lines = []
     for loss, runs in by_loss.items():
-        spread = [_by_seed(runs, score) for score in SCORES]
-        means = [f"{cell(fmean(x.values()))} ({_range(x.values())})" for x in spread]
+        spread = [[scores[c] for scores in runs.values()] for c in SCORES]
+        means = [f"{cell(fmean(values))} ({_range(values)})" for values in spread]
         lines.append([LossSpec.parse(loss).display_name, str(len(runs)), *means])
-        if runs is not first:
-            changes = [
-                paired_change(_by_seed(runs, score), _by_seed(first, score)) for score in SCORES
-            ]
-            lines.append(["– change", "", *map(change_text, changes)])
+        if loss != first:
+            lines.append(["– change", "", *(change_text(one.get(loss)) for one in changes)])
     return markdown(["loss", "seeds", *map(column_title, SCORES)], lines, left=1)
-
-
-def _by_seed(runs: Mapping[int, Mapping[str, float]], score: str) -> dict[int, float]:
-    return {seed: scores[score] for seed, scores in runs.items()}
 
 
 def _range(values: Collection[float]) -> str:

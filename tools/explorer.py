@@ -1,7 +1,7 @@
 """``python -m tools.explorer [--check]``: the summary of committed runs that the explorer shows.
 
 The package ships no records. The summary lies among the parts of the page as ``results.json`` and
-stays below 10 kB. ``--check`` fails if it is out of date.
+stays below 11 kB. ``--check`` fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from alphaiou.losses.spec import LossSpec
 from alphaiou.metrics.columns import PAPER_COLUMNS
 from alphaiou.study.grid import Grid
-from alphaiou.study.records import RunRecord, load_records
-from alphaiou.study.statistics import PairedChange
-from alphaiou.study.tables import table_row
+from alphaiou.study.records import RunRecord, by_name, comparable_rows, load_records
+from alphaiou.study.statistics import Change
+from alphaiou.study.tables import table_rows
 from alphaiou.training.recipes import gain_factor, is_constant
-from tools.runs import grids_of, rows_of
+from tools.runs import grids_of, is_in_corner, rows_of
 
 RECORDS = Path("studies/voc320/records")
 RESULTS = Path("src/alphaiou/explorer/parts/results.json")
@@ -37,7 +37,7 @@ def summarise(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
         For each setting its ``title`` and its ``runs``. A run has its ``name`` and ``kind``, its
         ``alpha`` if that alone sets it apart from its baseline (else None), the number of
         ``seeds``, its mean ``scores``, and its ``changes`` against the baseline, each as
-        ``[mean, low, high]``, or ``[mean]`` with one seed.
+        ``[mean, low, high]``, or ``[mean]`` if no row has several seeds.
     """
     scored = [record for record in records if _is_scored(record)]
     tables = (_table(grid, scored) for grid in grids_of(scored))
@@ -55,13 +55,14 @@ def _is_scored(record: RunRecord) -> bool:
 def _table(grid: Grid, records: Sequence[RunRecord]) -> dict[str, Any]:
     runs = {label: own for label, own in rows_of(grid, records).items() if own.runs}
     shown = []
-    for label, own in runs.items():
+    comparable = comparable_rows(runs, by_name(records))
+    for row in table_rows(runs, PAPER_COLUMNS, comparable):
+        label, own = row.label, runs[row.label]
         recipe, loss = own.row.recipe, own.row.recipe.loss
         is_plain = loss.penalty_alpha is None and not loss.modifiers and is_constant(recipe)
         has_default_gain = gain_factor(recipe) == 1
         if not is_plain or not (has_default_gain or loss.alpha == 1):
             continue
-        row = table_row(runs, label, PAPER_COLUMNS)
         shown.append(
             {
                 "name": label,
@@ -81,8 +82,8 @@ def _name(loss: LossSpec) -> str:
     return LossSpec(loss.kind, loss.alpha).display_name
 
 
-def _change(change: PairedChange) -> list[float]:
-    ends = [] if change.student is None else [change.student.low, change.student.high]
+def _change(change: Change) -> list[float]:
+    ends = [] if change.interval is None else [change.interval.low, change.interval.high]
     return [_percent(value) for value in (change.difference, *ends)]
 
 
@@ -92,7 +93,8 @@ def _percent(share: float) -> float:
 
 def built(root: Path) -> str:
     """The text of the file: one line per run."""
-    tables = summarise(load_records([root / RECORDS]).values())
+    records = load_records([root / RECORDS]).values()
+    tables = summarise(record for record in records if not is_in_corner(record))
     lines = [
         f'{{"title":{_compact(table["title"])},"runs":[\n'
         + ",\n".join(map(_compact, table["runs"]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from alphaiou.inference.tables import markdown
 from alphaiou.losses.kinds import kind_title
+from alphaiou.losses.quality import QUALITY_LOSSES
 from alphaiou.losses.spec import LossSpec
 from benchmarks.record import Record, Row
 
@@ -183,13 +184,26 @@ def fuzz_total_table(record: Record) -> str:
     """The totals: all of our losses together, then torchvision's."""
     lines = fuzz_summary(record)
     ours = [line for line in lines if line.ours]
-    rows = [[f"ours, {len(ours)} losses, every α", *_total(ours)]]
+    rows = [[f"ours, {len(ours)} losses, α from 0 to 10", *_total(ours)]]
     rows += [
         [f"torchvision {kind_title(line.kind)}", *_total([line])] for line in lines if not line.ours
     ]
     head = ["implementation", "hard pairs", "values not finite", "gradients not finite"]
     head += ["of them ordinary", "values not finite", "gradients not finite"]
     return markdown(head, rows, left=1)
+
+
+def quality_fuzz_table(record: Record) -> str:
+    """What the fuzz of the quality losses found, one line per loss."""
+    lines = []
+    for name, kind in QUALITY_LOSSES.items():
+        own = [row for row in record["rows"] if row["kind"] == name]
+        counts = ("entries", "nonfinite_values", "nonfinite_gradients")
+        error = max(row["value_error"] or 0.0 for row in own)
+        cells = [f"{sum(row[key] for row in own):,}" for key in counts]
+        lines.append([kind.title, *cells, _small_number(error)])
+    head = ["loss", "logits", "values not finite", "gradients not finite", "error of fp32"]
+    return markdown(head, lines, left=1)
 
 
 def agreement_table(record: Record) -> str:

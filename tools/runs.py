@@ -12,22 +12,25 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, variance
 
-from alphaiou.detectors.registry import settings_of
+from alphaiou.detectors.registry import FASTER_RCNN
+from alphaiou.detectors.yolov5.config import YOLOv5Config
 from alphaiou.inference.tables import cell, markdown
 from alphaiou.losses.spec import LossSpec
-from alphaiou.metrics.columns import PAPER_COLUMNS, column_title, read_score
+from alphaiou.metrics.columns import PAPER_COLUMNS, column_title
 from alphaiou.paper.published import loss_key, published_scores
 from alphaiou.study.grid import Grid, Row
-from alphaiou.study.records import RowRuns, RunRecord, at_shared_seeds, grid_runs
+from alphaiou.study.records import (
+    RowRuns,
+    RunRecord,
+    by_name,
+    comparable_rows,
+    grid_runs,
+)
 from alphaiou.study.tables import (
-    INTERVAL_NOTE,
-    MARK,
-    MARK_NOTE,
     StudyTable,
     TableRow,
     markdown_lines,
-    seeds_note,
-    table_row,
+    table_rows,
 )
 from alphaiou.training.recipe import Recipe, recipe_from
 from alphaiou.training.recipes import (
@@ -35,6 +38,7 @@ from alphaiou.training.recipes import (
     gain_factor,
     gain_name,
     is_constant,
+    learns_similarity,
     other_factors,
     without_power,
 )
@@ -46,10 +50,11 @@ NOTHING = "*There is no record of such a run yet.*"
 KINDS = ("l1", "smooth_l1", "iou", "giou", "diou", "ciou")
 #: The losses of the paper's Table 1.
 HEADLINE_LOSSES = tuple(map(LossSpec.parse, ("iou", "iou:3", "diou", "diou:3")))
-#: Notes of records with this text qualify their speed.
-CAVEAT = "images a second"
 #: The folder beside the records with earlier records of the same runs.
 EARLIER = "earlier"
+#: Runs, by detector and epochs, that were scored with each image in a corner of its square and not
+#: in the middle. Their scores cannot be compared with the others.
+IN_CORNER = {("yolov5s", 100), (FASTER_RCNN, 12)}
 
 Rows = Mapping[str, RowRuns]
 
@@ -69,7 +74,27 @@ def grids_of(runs: Iterable[RunRecord]) -> list[Grid]:
 
 def rows_of(grid: Grid, runs: Iterable[RunRecord]) -> dict[str, RowRuns]:
     """The runs of each row of a grid."""
-    return grid_runs(grid, {run["name"]: run for run in runs})
+    return grid_runs(grid, by_name(runs))
+
+
+def runs_of(record: Record) -> list[RunRecord]:
+    """The runs of a folder of records, then the earlier ones with the same recipes.
+
+    Those that were scored in the corner are left out.
+    """
+    return [run for run in (*record["runs"], *_earlier(record)) if not is_in_corner(run)]
+
+
+def is_in_corner(run: RunRecord) -> bool:
+    """Whether a run was scored with its images in a corner."""
+    recipe = run["recipe"]
+    what = recipe["detector"]["name"], recipe["epochs"]
+    return Path(recipe["data"]["path"]).name == "voc320" and what in IN_CORNER
+
+
+def _earlier(record: Record) -> list[RunRecord]:
+    runs: list[RunRecord] = record.get("folders", {}).get(EARLIER, {"runs": []})["runs"]
+    return runs
 
 
 def plain_grid(runs: Iterable[RunRecord], detector: str, epochs: int | None = None) -> Grid | None:
@@ -80,12 +105,14 @@ def plain_grid(runs: Iterable[RunRecord], detector: str, epochs: int | None = No
         detector: Its name in recipes.
         epochs: The length of the training; any length unless given.
     """
-    usual = Recipe.noise, Recipe.subset, Recipe.objectness
+    usual = Recipe()
     for grid in grids_of(runs):
         recipe = grid.rows[0].recipe
-        if recipe.detector != detector or epochs not in (None, recipe.epochs):
+        if recipe.detector.name != detector or epochs not in (None, recipe.epochs):
             continue
-        if (recipe.noise, recipe.subset, recipe.objectness) == usual and not _unusual(recipe):
+        if learns_similarity(recipe) or _unusual(recipe):
+            continue
+        if (recipe.noise, recipe.subset) == (usual.noise, usual.subset):
             return grid
     return None
 
@@ -121,7 +148,7 @@ def _grid(setting: Recipe, recipes: Iterable[Recipe]) -> Grid:
 def _title(recipe: Recipe) -> str:
     """What was trained on what, for how long."""
     parts = [
-        f"{recipe.detector} on {recipe.data.path}",
+        f"{recipe.detector.name} on {recipe.data.path}",
         f"{recipe.image_size} px",
         f"{recipe.epochs} epochs",
     ]
@@ -129,14 +156,14 @@ def _title(recipe: Recipe) -> str:
         parts.append(f"noise {recipe.noise:g}")
     if recipe.subset < 1:
         parts.append(f"{recipe.subset:.0%} of the images")
-    if recipe.objectness != Recipe.objectness:
-        parts.append(f"objectness by {recipe.objectness}")
+    if learns_similarity(recipe):
+        parts.append("objectness by similarity")
     return ", ".join([*parts, *_unusual(recipe)])
 
 
 def _unusual(recipe: Recipe) -> list[str]:
     """The gains and rates that differ from the paper's YOLOv5; other detectors have none."""
-    return other_factors(recipe, Recipe()) if "class_gain" in settings_of(recipe.detector) else []
+    return other_factors(recipe, Recipe()) if isinstance(recipe.detector, YOLOv5Config) else []
 
 
 def _row(label: str, recipe: Recipe, others: Mapping[str, Recipe]) -> Row:
@@ -151,7 +178,7 @@ def _published(recipe: Recipe) -> dict[str, float]:
     usual = is_constant(recipe) and gain_factor(recipe) == 1
     if not usual or recipe.noise or recipe.subset < 1:
         return {}
-    return published_scores(recipe.detector, loss_key(recipe.loss)) or {}
+    return published_scores(recipe.detector.name, loss_key(recipe.loss)) or {}
 
 
 def _order(recipe: Recipe) -> tuple[object, ...]:
@@ -163,25 +190,14 @@ def _order(recipe: Recipe) -> tuple[object, ...]:
     return place, loss.kind, loss.modifiers, *powers, schedule, *gains, recipe.seed
 
 
-# --- tables of scores and speeds ------------------------------------------------------------------
-
-
-def runs_table(record: Record, *, detector: str, epochs: int) -> str:
-    """The losses of a detector after so many epochs with clean boxes; means over the seeds.
-
-    Args:
-        record: A folder of runs, as ``load_record`` gives it.
-        detector: Its name in recipes.
-        epochs: The length of the training.
-    """
-    rows = _table_rows(_plain_rows(record, detector, epochs))
-    if not rows:
-        return NOTHING
-    return "\n\n".join([_scores(rows), *([_notes(rows)] if _has_seeds(rows) else [])])
+# --- the table of the README ----------------------------------------------------------------------
 
 
 def headline_table(record: Record, *, detector: str, epochs: int) -> str:
-    """The losses of Table 1 at the default gain and at the best one, over the same seeds.
+    """The losses of Table 1 at the default gain and at the best one.
+
+    Changes are those of the model of all comparable runs, and so are the scores beside them: the
+    level of a row at the seeds of its baseline.
 
     Args:
         record: A folder of runs, as ``load_record`` gives it.
@@ -194,41 +210,29 @@ def headline_table(record: Record, *, detector: str, epochs: int) -> str:
         return NOTHING
     usual = [own for own in losses if _has_default_gain(own)]
     seeds = max(len(own.runs) for own in usual or losses)
-    whole = at_shared_seeds([own for own in losses if len(own.runs) >= seeds])
-    rows = {own.row.label: own for own in whole}
-    best = [at_best_gain(line) for line in by_loss(rows).values()]
-    shown = {label: own for label, own in rows.items() if _has_default_gain(own) or own in best}
-    return _scores(_table_rows(shown))
+    rows = {own.row.label: own for own in losses if len(own.runs) >= seeds}
+    best = {own.row.label for own in map(at_best_gain, by_loss(rows).values())}
+    lines = tuple(
+        _at_seeds_of_baseline(row)
+        for row in _table_rows(rows, record)
+        if row.label in best or _has_default_gain(rows[row.label])
+    )
+    return markdown_lines(StudyTable("headline", "", PAPER_COLUMNS, lines, ()))
 
 
-def detector_runs(record: Record, *, detector: str) -> str:
-    """All runs of a detector: a table of scores and one of speeds for each setting."""
-    parts: list[str] = []
-    for grid in _grids_of_detector(record, detector):
-        runs = rows_of(grid, record["runs"])
-        rows = _table_rows(runs)
-        parts += [f"{grid.title}:", _scores(rows), _notes(rows), _speeds(_runs_of(runs))]
-    return "\n\n".join(parts) or NOTHING
-
-
-def speeds_table(record: Record, *, detector: str) -> str:
-    """The speed and the memory of each training of a detector."""
-    grids = _grids_of_detector(record, detector)
-    runs = [run for grid in grids for run in _runs_of(rows_of(grid, record["runs"]))]
-    return _speeds(runs) if runs else NOTHING
+def _at_seeds_of_baseline(row: TableRow) -> TableRow:
+    levels = {
+        column: dict.fromkeys(row.seeds, row.changes[column].score)
+        if column in row.changes
+        else scores
+        for column, scores in row.scores.items()
+    }
+    return replace(row, scores=levels)
 
 
 def _plain_rows(record: Record, detector: str, epochs: int) -> Rows:
     grid = plain_grid(record["runs"], detector, epochs)
-    return rows_of(grid, record["runs"]) if grid else {}
-
-
-def _grids_of_detector(record: Record, detector: str) -> list[Grid]:
-    return [grid for grid in grids_of(record["runs"]) if grid.rows[0].recipe.detector == detector]
-
-
-def _runs_of(rows: Rows) -> list[RunRecord]:
-    return [run for own in rows.values() for run in own.runs.values()]
+    return rows_of(grid, runs_of(record)) if grid else {}
 
 
 def _is_headline(recipe: Recipe) -> bool:
@@ -239,52 +243,18 @@ def _has_default_gain(own: RowRuns) -> bool:
     return gain_factor(own.row.recipe) == 1
 
 
-def _table_rows(runs: Rows) -> tuple[TableRow, ...]:
+def _table_rows(runs: Rows, record: Record) -> tuple[TableRow, ...]:
     """The rows of a table; the paper's levels are of other data, so only its changes stay."""
-    rows = (table_row(runs, label, PAPER_COLUMNS) for label in runs)
+    comparable = comparable_rows(runs, by_name(runs_of(record)))
+    rows = table_rows(runs, PAPER_COLUMNS, comparable)
     return tuple(replace(row, published={}) for row in rows)
-
-
-def _has_seeds(rows: Iterable[TableRow]) -> bool:
-    return any(len(row.seeds) > 1 for row in rows)
-
-
-def _scores(rows: tuple[TableRow, ...]) -> str:
-    text = markdown_lines(StudyTable("runs", "", PAPER_COLUMNS, rows, ()))
-    # With one seed every change would be marked, which the words around the table say at once.
-    return text if _has_seeds(rows) else text.replace(MARK, "")
-
-
-def _notes(rows: Sequence[TableRow]) -> str:
-    return " ".join([seeds_note(rows), *((MARK_NOTE, INTERVAL_NOTE) if _has_seeds(rows) else ())])
-
-
-def _speeds(runs: Sequence[RunRecord]) -> str:
-    head = ["loss", "seed", "pixels", "batch", "epochs", "images a second", "GiB at the peak"]
-    timed = any("seconds_to_first_step" in run for run in runs)
-    head += ["seconds to the first step"] * timed + ["on"]
-    lines = [_speed(run, timed) for run in runs]
-    caveats = dict.fromkeys(note for run in runs for note in run["notes"] if CAVEAT in note)
-    notes = [f"Notes of the records: {'; '.join(caveats)}."] if caveats else []
-    return "\n\n".join([markdown(head, lines, left=1), *notes])
-
-
-def _speed(run: RunRecord, timed: bool) -> list[str]:
-    recipe: Recipe = recipe_from(run["recipe"])
-    sizes = (recipe.seed, recipe.image_size, recipe.batch_size, recipe.epochs)
-    line = [run_label(recipe), *map(str, sizes), f"{run['throughput']:,.0f}"]
-    line.append(f"{run['memory_bytes'] / 2**30:.1f}")
-    if timed:
-        seconds = run.get("seconds_to_first_step")
-        line.append("–" if seconds is None else f"{seconds:.0f}")
-    return [*line, run["device"]]
 
 
 # --- runs that were repeated ----------------------------------------------------------------------
 
 
 def repeats(record: Record, detector: str, epochs: int) -> dict[str, Rows]:
-    """The runs that were made twice: the first ones, the second ones, and the means of both.
+    """The runs that were made twice: the first ones, the second ones, and both.
 
     A seed fixes the first weights and the order of the images, but not the order in which a GPU
     adds. Two runs with the same recipe and seed therefore differ.
@@ -294,20 +264,19 @@ def repeats(record: Record, detector: str, epochs: int) -> dict[str, Rows]:
         detector: Its name in recipes.
         epochs: The length of the training.
     """
-    earlier = record["folders"].get(EARLIER, {"runs": []})["runs"]
-    first = {run["name"]: run for run in earlier}
+    first = {run["name"]: run for run in _earlier(record)}
     again = {run["name"]: run for run in record["runs"] if run["name"] in first}
     kept = {
         "first": [first[name] for name in again],
         "again": list(again.values()),
-        "mean of both": [_mean(first[name], run) for name, run in again.items()],
+        "both": [*again.values(), *(first[name] for name in again)],
     }
     grid = plain_grid(again.values(), detector, epochs)
     return {name: rows_of(grid, runs) for name, runs in kept.items()} if grid else {}
 
 
 def repeats_table(record: Record, *, detector: str, epochs: int) -> str:
-    """The changes of each loss in the first runs, the second and both; and the scatter of runs.
+    """The changes of each loss in the first runs, the second and both.
 
     Args:
         record: A folder of runs, as ``load_record`` gives it.
@@ -318,13 +287,27 @@ def repeats_table(record: Record, *, detector: str, epochs: int) -> str:
     if not found:
         return NOTHING
     table = StudyTable("repeats", "", PAPER_COLUMNS, _changes(found), (), as_changes=True)
+    return markdown_lines(table)
+
+
+def scatter_table(record: Record, *, detector: str, epochs: int) -> str:
+    """The standard deviation of the scores of repeated runs, and of runs with other seeds.
+
+    Args:
+        record: A folder of runs, as ``load_record`` gives it.
+        detector: Its name in recipes.
+        epochs: The length of the training.
+    """
+    found = repeats(record, detector, epochs)
+    if not found:
+        return NOTHING
     head = ["standard deviation in points", *map(column_title, PAPER_COLUMNS)]
     scatters = {"the same seed again": same_seed_scatter, "another seed": other_seed_scatter}
     lines = [
         [name, *(cell(scatter(found, column)) for column in PAPER_COLUMNS)]
         for name, scatter in scatters.items()
     ]
-    return "\n\n".join([markdown_lines(table), markdown(head, lines, left=1)])
+    return markdown(head, lines, left=1)
 
 
 def same_seed_scatter(found: Mapping[str, Rows], column: str) -> float:
@@ -353,18 +336,10 @@ def _by_row(rows: Rows, column: str) -> list[list[float]]:
 
 def _changes(found: Mapping[str, Rows]) -> tuple[TableRow, ...]:
     """The rows with a baseline: the first runs, the second and both together."""
+    tables = {name: table_rows(rows, PAPER_COLUMNS) for name, rows in found.items()}
     return tuple(
-        replace(table_row(rows, label, PAPER_COLUMNS), label=f"{label}, {name}")
-        for label, own in found["again"].items()
-        if own.row.baseline
-        for name, rows in found.items()
+        replace(row, label=f"{row.label}, {name}")
+        for same in zip(*tables.values(), strict=True)
+        for name, row in zip(tables, same, strict=True)
+        if row.baseline
     )
-
-
-def _mean(*runs: RunRecord) -> RunRecord:
-    """A record with the means of the scores that all have."""
-    shared = set.intersection(*(set(run["scores"]) for run in runs))
-    scores = {
-        name: fmean(read_score(run["scores"], name) for run in runs) for name in sorted(shared)
-    }
-    return {**runs[0], "scores": scores}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import groupby
 
 from alphaiou.inference.tables import comparison_markdown, markdown
 from alphaiou.losses.kinds import kind_title
@@ -195,6 +196,25 @@ def framework_runs_table(record: Record) -> str:
     runs = sorted(record["runs"], key=lambda run: not run["loss"]["own"])
     rows = comparison_rows({_loss_name(run): run["scores"] for run in runs})
     return f"{comparison_markdown(rows, first='loss')}\n\n{_circumstances(runs[0])}"
+
+
+def small_sets_table(record: Record) -> str:
+    """The scores of small data sets by ``studies.own_data``, means over the seeds."""
+    columns = [(split, name) for split in ("train", "test") for name in ("ap50", "map")]
+    heads = ["AP50, training images", "mAP", "AP50, test images", "mAP", "time per image"]
+    rows = []
+    groups = groupby(record["runs"], key=lambda run: (run["job"]["data"], run["job"]["framework"]))
+    for (data, framework), group in groups:
+        runs = list(group)
+        scores = [[100 * run["scores"][split][name] for run in runs] for split, name in columns]
+        means = [statistics.fmean(values) for values in scores]
+        # Times of runs that shared the machine say nothing.
+        seconds = [run["seconds_per_image"] for run in runs if run["side_by_side"] == 1]
+        clock = f"{1000 * statistics.median(seconds):.2f} ms" if seconds else "–"
+        epochs, seeds = runs[0]["job"]["epochs"], len(runs)
+        label = f"{data}, {epochs} epochs, {seeds} seeds"
+        rows.append([label, framework, *(f"{mean:.1f}" for mean in means), clock])
+    return markdown(["data set", "trained with", *heads], rows, left=2)
 
 
 def _line(row: Row, rows: Sequence[Row]) -> list[str]:

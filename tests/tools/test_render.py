@@ -57,6 +57,10 @@ def test_the_command_writes_and_the_check_tells(tmp_path, capsys):
     assert "a.md is out of date" in err
     assert main([], tmp_path) == 0
     assert main(["--check"], tmp_path) == 0
+    sheet = tmp_path / "benchmarks" / "losses-cuda-kinds.csv"
+    sheet.write_text(sheet.read_text().replace("ms", "s"))
+    assert main(["--check"], tmp_path) == 1
+    assert main([], tmp_path) == 0
     assert main(["--speed"], tmp_path) == 2
     (tmp_path / "README.md").write_text(f"{MARK}\n")
     assert main([], tmp_path) == 2

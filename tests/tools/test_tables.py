@@ -53,6 +53,15 @@ def test_precision_and_memory_tables():
     assert memory == ["α-CIoU (α=3)", *["36"] * 5]
 
 
+def test_damage_table():
+    record = load_record(Path(__file__).parents[2] / "benchmarks/damage-cpu.json")
+    head, *lines = cells_of(TABLES["damage"](record))
+    assert [line[0] for line in lines] == ["VOC", "COCO", "YOLO"]
+    assert len(head) == len(lines[0]) == 6
+    tried, *outcomes = (sum(int(line[column]) for line in lines) for column in range(1, 6))
+    assert tried == len(record["rows"]) == sum(outcomes)
+
+
 def test_setup_line():
     assert setup_line(losses_record()) == (
         "NVIDIA H200 (a copy in memory: 4,290 GB/s); python 3.12.1, alphaiou 0.1, torch 2.11; "
@@ -68,7 +77,7 @@ def test_fuzz_tables():
     assert ours == ["CIoU", "2,000", "0", "0", "800", "0", "0", "360"]
     assert theirs == ["CIoU, torchvision", "1,000", "70", "150", "400", "20", "50", "2.5e+24"]
     _, total, _ = cells_of(loss_tables.fuzz_total_table(fuzz_record()))
-    assert total == ["ours, 1 losses, every α", "2,000", "0", "0", "800", "0", "0"]
+    assert total == ["ours, 1 losses, α from 0 to 10", "2,000", "0", "0", "800", "0", "0"]
     _, agreement = cells_of(loss_tables.agreement_table(fuzz_record()))
     assert agreement == ["CIoU", "50%", "1e-06", "3e-05", "2e-03", "–", "0.3%", "0.9%"]
 
@@ -203,3 +212,13 @@ def test_a_table_of_trainings_starts_with_the_loss_of_the_framework():
     assert circumstances.endswith(
         "NVIDIA H200, torch 2.11, 2 trainings side by side, 11.0 s an epoch."
     )
+
+
+def test_quality_fuzz_table():
+    row = {"entries": 1000, "nonfinite_values": 2, "nonfinite_gradients": 0, "value_error": None}
+    rows = [row | {"kind": name} for name in ("vfl", "qfl", "mal", "ia_bce")]
+    rows.append(row | {"kind": "mal", "nonfinite_gradients": 3, "value_error": 2e-6})
+    _, vfl, _, mal, ia_bce = cells_of(loss_tables.quality_fuzz_table({"rows": rows}))
+    assert vfl == ["VFL", "1,000", "2", "0", "0"]
+    assert mal == ["MAL", "2,000", "4", "3", "2e-06"]
+    assert ia_bce[0] == "IA-BCE"

@@ -1,0 +1,119 @@
+"""Tables of the frameworks and the versions on which the losses were tested."""
+
+from __future__ import annotations
+
+from alphaiou.inference.tables import markdown
+from alphaiou.losses.kinds import kind_title
+from benchmarks.record import Record, Row
+
+BACKENDS = {"auto": "ours, default", "reference": "ours, reference", "fused": "ours, fused"}
+BACKENDS["torchvision"] = "torchvision"
+
+
+def frameworks_table(record: Record) -> str:
+    """One row per framework: versions, difference at α = 1, whether it was called, step time.
+
+    Examples:
+        >>> row = {"framework": "yolov5", "versions": {"torch": "2.5.1", "yolov5": "7.0.14"}}
+        >>> row |= {"model": "YOLOv5n", "own_kind": "ciou", "largest_relative_difference": 2e-7}
+        >>> row |= {"rounding_relative_difference": 3e-6}
+        >>> row |= {"called": True, "ratio_alpha_3": 1.014, "date": "2026-11-19"}
+        >>> print(frameworks_table({"rows": [row]}).splitlines()[-1])
+        | yolov5 7.0.14 | 2.5.1 | YOLOv5n | CIoU | 2e-07 | 3e-06 | yes | 1.01× | 2026-11-19 |
+    """
+    head = ["framework", "torch", "model", "its own loss", "largest difference at α = 1, relative"]
+    head += ["own loss, weights rounded", "called", "time of a step at α = 3", "last run"]
+    lines = [
+        [
+            f"{row['framework']} {row['versions'][row['framework']]}",
+            row["versions"]["torch"],
+            row["model"],
+            kind_title(row["own_kind"]),
+            f"{row['largest_relative_difference']:.0e}",
+            f"{row['rounding_relative_difference']:.0e}",
+            "yes" if row["called"] else "no",
+            f"{row['ratio_alpha_3']:.2f}×",
+            row["date"],
+        ]
+        for row in record["rows"]
+    ]
+    return markdown(head, lines, left=4)
+
+
+def mmdetection_table(record: Record) -> str:
+    """One row per detector and kind of MMDetection: calls, differences at α = 1, step time.
+
+    Examples:
+        >>> kind = {"calls": 5, "call_loss": 0.0, "call_gradient": 2e-7, "training": 6e-4}
+        >>> row = {"detector": "YOLOX", "giou": kind | {"training_rounding": 6e-3}}
+        >>> row |= {"diou": row["giou"], "ratio_alpha_3": 1.014}
+        >>> print(mmdetection_table({"rows": [row]}).splitlines()[2])
+        | YOLOX | GIoU | 5 | 0e+00 | 2e-07 | 6e-04 | 6e-03 | 1.01× |
+    """
+    head = ["detector", "loss", "calls", "loss of a call", "gradient of a call"]
+    head += ["training", "training, weights rounded", "time of an iteration at α = 3"]
+    differences = ("call_loss", "call_gradient", "training", "training_rounding")
+    lines = [
+        [
+            row["detector"],
+            kind_title(kind),
+            str(row[kind]["calls"]),
+            *(f"{row[kind][name]:.0e}" for name in differences),
+            f"{row['ratio_alpha_3']:.2f}×",
+        ]
+        for row in record["rows"]
+        for kind in ("giou", "diou")
+    ]
+    return markdown(head, lines, left=2)
+
+
+def versions_table(record: Record) -> str:
+    """The outcomes of the core's tests per version of Python and torch.
+
+    Examples:
+        >>> row = {"python": "3.10.13", "torch": "2.1.2", "passed": 4569, "skipped": 8}
+        >>> print(versions_table({"rows": [row | {"failed": 0, "error": 0}]}).splitlines()[-1])
+        | 3.10.13 | 2.1.2 | 4,569 | 8 | 0 |
+    """
+    lines = [
+        [row["python"], row["torch"], *(["not installed"] + ["–"] * 2)]
+        if "missing" in row
+        else [
+            row["python"],
+            row["torch"],
+            f"{row['passed']:,}",
+            str(row["skipped"]),
+            str(row["failed"] + row["error"]),
+        ]
+        for row in record["rows"]
+    ]
+    return markdown(["Python", "torch", "passed", "skipped", "failed"], lines, left=2)
+
+
+def plain_table(record: Record) -> str:
+    """CIoU on the CPU, forward and backward: milliseconds of every contender."""
+    rows = [row for row in record["rows"] if row["kind"] == "ciou"]
+    cells: dict[tuple[int, str, int], dict[str, Row]] = {}
+    for row in rows:
+        cell = cells.setdefault((row["threads"], row["dtype"], row["pairs"]), {})
+        cell[row["contender"]] = row
+    head = ["threads", "dtype", "pairs", *BACKENDS.values(), "default × torchvision"]
+    lines = [
+        [
+            str(threads),
+            dtype,
+            f"{pairs:,}",
+            *(_milliseconds(cell.get(name, {}).get("ms")) for name in BACKENDS),
+            _times(cell["torchvision"]["auto_is_faster"]),
+        ]
+        for (threads, dtype, pairs), cell in cells.items()
+    ]
+    return markdown(head, lines, left=2)
+
+
+def _milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g} ms"
+
+
+def _times(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}×"
