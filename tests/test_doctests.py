@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import walk_packages
 
+import numpy as np
 import pytest
 import torch
 
@@ -34,8 +35,17 @@ KERNELS = "losses.kernels.triton", "detectors.ops.kernels.nms", "detectors.ops.k
 for kernel in KERNELS:
     MODULES.remove(f"alphaiou.{kernel}")
 # Frameworks that change other packages as they are imported: in a process of their own.
-ALONE = [f"alphaiou.integrations.{name}" for name in ("mmengine", "rfdetr", "ultralytics")]
+FRAMEWORKS = ("libreyolo", "mmengine", "rfdetr", "ultralytics", "yolov5")
+ALONE = [f"alphaiou.integrations.{name}" for name in FRAMEWORKS]
 MODULES = [name for name in MODULES if name not in ALONE]
+
+
+@pytest.fixture(autouse=True)
+def usual_printing():
+    """Other tests import packages that change how arrays are printed, such as Ultralytics."""
+    torch.set_printoptions(profile="default")
+    with np.printoptions(precision=8, linewidth=75, formatter=None, suppress=False):
+        yield
 
 
 @pytest.mark.parametrize("name", MODULES)

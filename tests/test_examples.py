@@ -8,7 +8,10 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+FOLDER = Path(__file__).parents[1] / "examples"
+NOTEBOOK = FOLDER / "quickstart.ipynb"
+#: tests/inference/test_export.py runs the one that needs an exported detector.
+EXAMPLES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "onnx_numpy")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -19,6 +22,29 @@ def test_example_runs(path, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     assert len(path.read_text().splitlines()) <= 60
+
+
+def test_the_notebook_runs(tmp_path, monkeypatch):
+    """All cells in a kernel of their own; the trainings have one epoch of few images."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("QUICKSTART_EPOCHS", "1")
+    monkeypatch.setenv("QUICKSTART_IMAGES", "0.004")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=900, resources=resources).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    text = "".join(
+        output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
+        for output in outputs
+    )
+    assert "best.onnx: " in text
+    assert "mAP75:95" in text
+    assert " detections: " in text
+    assert len(list(tmp_path.glob("runs/quickstart/*/best.onnx"))) == 1
 
 
 def test_there_are_examples():

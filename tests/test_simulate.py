@@ -19,6 +19,7 @@ from alphaiou.simulate import (
     anchor_points,
     cases_at,
     descend,
+    oriented_cases_at,
     simulate,
 )
 
@@ -214,3 +215,32 @@ def test_examples_run(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+# Oriented boxes
+
+
+def test_oriented_cases_are_all_pairs_of_anchors_and_targets():
+    settings = replace(SMALL, oriented=True)
+    anchors, targets = oriented_cases_at(anchor_points(settings))
+    assert anchors.shape == targets.shape == (3, settings.cases // 3, 5)
+    areas = anchors[..., 2] * anchors[..., 3]
+    assert sorted({round(area, 4) for area in areas.flatten().tolist()}) == [0.5, 1.0, 2.0]
+    assert len(torch.cat((anchors[0], targets[0]), -1).unique(dim=0)) == settings.cases // 3
+    assert (targets[..., 4] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["ciou", "probiou"])
+def test_turned_boxes_reach_their_targets(kind):
+    settings = SimulationSettings(points=2, iterations=60, radius=0.3, oriented=True)
+    result = simulate(LossSpec(kind).function(settings.box_format), settings)
+    assert result.iou[-1] > 0.8 > 0.6 > result.iou[0]
+    assert result.error[-1] < 0.5 * result.error[0]
+
+
+def test_oriented_error_does_not_depend_on_the_writing():
+    targets = torch.tensor([[10.0, 10.0, 2.0, 0.5, 0.0]])
+    anchors = torch.tensor([[10.0, 10.0, 0.5, 2.0, math.pi / 2]])
+    still = descend(lambda a, b: 0.0 * a.sum(-1), anchors, targets, SMALL)
+    assert still.errors.item() == pytest.approx(0.0, abs=1e-6)
+    assert still.ious.item() == pytest.approx(1.0, abs=1e-6)
