@@ -13,7 +13,16 @@ from alphaiou.metrics.columns import PAPER_COLUMNS, column_title
 
 PARTS = files("alphaiou.explorer") / "parts"
 #: The arithmetic, which runs without a page.
-ARITHMETIC = ("dual.js", "geometry.js", "terms.js", "formula.js", "properties.js", "simulate.js")
+ARITHMETIC = (
+    "dual.js",
+    "geometry.js",
+    "oriented.js",
+    "gaussians.js",
+    "terms.js",
+    "formula.js",
+    "properties.js",
+    "simulate.js",
+)
 #: The views, which draw with it.
 VIEWS = (
     "view.js",

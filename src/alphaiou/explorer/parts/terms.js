@@ -43,8 +43,7 @@ function nwdSimilarity({ x, y }) {
   const spread = normSquared(x.growth.times(0.5 * x.shape), y.growth.times(0.5 * y.shape));
   const place = normSquared(x.center.times(x.shape), y.center.times(y.shape));
   const squared = place.plus(spread);
-  const distance = squared.value > 0 ? squared.pow(0.5) : new Dual(0);
-  return distance.times(-Math.max(x.unit, y.unit) / NWD_CONSTANT).exp();
+  return squared.root().times(-Math.max(x.unit, y.unit) / NWD_CONSTANT).exp();
 }
 
 function biouPenalties({ x, y }) {
@@ -109,4 +108,19 @@ const KINDS = {
     similarity: pair.iou,
     penalties: [interpolatedMisfit(pair, Math.max(pair.iou.value, 1 - INTERPOLATION))],
   }),
+};
+
+/** The kinds of oriented boxes. */
+const ORIENTED_KINDS = {
+  iou: (pair) => ({ similarity: pair.iou, penalties: [] }),
+  giou: (pair) => ({ similarity: pair.iou, penalties: [orientedHullGap(pair)] }),
+  diou: (pair) => ({ similarity: pair.iou, penalties: [orientedDistance(pair)] }),
+  ciou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [orientedDistance(pair), orientedAspect(pair)],
+  }),
+  probiou: (pair) => ({ similarity: hellinger(pair), penalties: [] }),
+  kld: (pair) => ({ similarity: ofDistance(kullbackLeibler(pair)), penalties: [] }),
+  gwd: (pair) => ({ similarity: ofDistance(wasserstein(pair)), penalties: [] }),
+  kfiou: (pair) => ({ similarity: kalmanOverlap(pair), penalties: [orientedDistance(pair)] }),
 };
