@@ -11,7 +11,7 @@ const START = {
   pred: [104, 72, 234, 184],
   target: [150, 110, 290, 220],
   oriented: false,
-  angles: { pred: 25 * DEGREE, target: -10 * DEGREE }, // of oriented boxes, about their centres
+  angles: { pred: -20 * DEGREE, target: 10 * DEGREE }, // of oriented boxes, about their centres
 };
 const STAGE = { width: 400, height: 300 };
 const PLAIN = { alpha: 1, penaltyAlpha: 1 };
