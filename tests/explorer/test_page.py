@@ -200,8 +200,10 @@ def test_descent_makes_the_loss_smaller_under_every_kind(browser, page):
     browser.evaluate("change({alpha: 1, kind: 'giou'})")
     falls = browser.evaluate(
         "Object.keys(KINDS).map((kind) => {"
-        "const {way} = descentWay(kind, PLAIN, 1, boxNow('pred'), boxNow('target')); const loss = (box) => pairLoss(kind, box, centred(state.target), PLAIN,"
-        "'cxcywh').value; return [kind, loss(way[0]), loss(way.at(-1))]; })"
+        "const [pred, target] = [boxNow('pred'), boxNow('target')];"
+        "const {way} = descentWay(kind, PLAIN, 1, pred, target);"
+        "const loss = (box) => pairLoss(kind, box, target, PLAIN, 'cxcywh').value;"
+        "return [kind, loss(way[0]), loss(way.at(-1))]; })"
     )
     assert all(end < start for _, start, end in falls), falls
 

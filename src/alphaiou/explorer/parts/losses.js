@@ -37,7 +37,8 @@ function drawFormula() {
   ]);
   fillFacts(byId("pull"), SIDES.map((side, i) => [side, pullText(side, loss.sides[i])]));
   if (state.oriented) {
-    byId("pull").append(htmlElement("dt", "angle, per radian"), htmlElement("dd", turnText(loss.angle)));
+    const facts = [htmlElement("dt", "angle, per radian"), htmlElement("dd", turnText(loss.angle))];
+    byId("pull").append(...facts);
   }
 }
 
@@ -75,7 +76,7 @@ function drawLossTable() {
     });
     slopeText.textContent = number(slope);
     turnCell.textContent = state.oriented ? turnText(loss.angle) : "";
-    bar.style.width = `${(100 * slope) / steepest}%`;
+    bar.style.width = `calc((100% - 4.8em) * ${slope / steepest})`;
   });
 }
 

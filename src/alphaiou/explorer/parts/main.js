@@ -40,12 +40,12 @@ function onTabKey(event) {
   showTab(tabs[(next + tabs.length) % tabs.length], { focus: true });
 }
 
-/** What belongs to oriented boxes is hidden for axis-aligned ones, and the other way round. */
+/** What belongs to oriented boxes is hidden for axis-aligned ones. */
 modes.push(() => {
   byId("kind").replaceChildren(...Object.keys(kindsNow()).map((kind) =>
     htmlElement("option", DATA.kinds[kind].title, { value: kind })));
   for (const element of document.querySelectorAll("[data-oriented]")) {
-    element.hidden = (element.dataset.oriented === "true") !== state.oriented;
+    element.hidden = !state.oriented;
   }
 });
 byId("oriented").addEventListener("change", (event) => change({ oriented: event.target.checked }));

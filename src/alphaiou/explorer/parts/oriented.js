@@ -1,7 +1,7 @@
 // The lengths of a pair of oriented boxes in the target's frame: alphaiou.oriented in JS.
 
 const LEAST_SHARE = 8 * Number.EPSILON; // a side is at least this share of the pair's unit
-const PARALLEL = 2 ** -60; // an edge that spans less than this along an axis is parallel to the other
+const PARALLEL = 2 ** -60; // an edge that spans less along an axis is parallel to the other
 
 /** The geometry of a pair of (cx, cy, w, h, θ); lengths are in units of the pair. */
 function orientedGeometry(pred, target) {
@@ -105,7 +105,8 @@ function orientedHullGap(pair) {
 }
 
 /** DIoU's penalty ρ²/c². */
-const orientedDistance = (pair) => normSquared(...pair.center).over(normSquared(...orientedHull(pair)));
+const orientedDistance = (pair) =>
+  normSquared(...pair.center).over(normSquared(...orientedHull(pair)));
 
 /** CIoU's βv with an angle: v = 4/π² |b − bᵍ|², b = atan w/h − π/4 along the direction 2θ. */
 function orientedAspect({ pred, target, cosine, sine, iou }) {

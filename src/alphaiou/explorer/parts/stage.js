@@ -336,12 +336,14 @@ function drawStage() {
     state.kind, powers(), state.gain, boxNow("pred"), boxNow("target"),
   );
   const [cx, cy, width, height, end = 0] = descent.way.at(-1);
-  const [x, y] = cornersOf(cx, cy, width, height);
-  const transform = aboutCenter([x, y, x + width, y + height], end);
+  const last = cornersOf(cx, cy, width, height);
+  const [x, y] = last;
+  const transform = aboutCenter(last, end);
+  const points = pointList(descent.way.map((box) => box.slice(0, 2)));
   const angle = angleNow(state.angles.pred);
   overlay.replaceChildren(
     svgElement("rect", { class: "end", x, y, width, height, transform }),
-    svgElement("polyline", { class: "way", points: pointList(descent.way.map((box) => box.slice(0, 2))) }),
+    svgElement("polyline", { class: "way", points }),
     svgElement(
       "g", { transform: aboutCenter(state.pred, angle) },
       ...pullArrows(state.pred, gradient, Math.sqrt(w * h)),
