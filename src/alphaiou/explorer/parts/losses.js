@@ -42,7 +42,7 @@ function drawFormula() {
   }
 }
 
-const angleText = (angle) => `${number(degrees(angle), 0)}°`;
+const angleText = (angle) => `${Math.round(degrees(angle))}°`.replace("-", "−");
 
 /** A pull on the angle, with the way in which it turns the box. */
 function turnText(slope) {

@@ -103,7 +103,7 @@ function listenToPointer(element, patchOf) {
 /** The box under the pointer: a target that the prediction hides can still be held. */
 function heldBox({ pred, target, angles, at }, which) {
   const [predAngle, targetAngle] = [angleNow(angles.pred), angleNow(angles.target)];
-  const hidden = turnedCorners(target, targetAngle).every((at) => holds(pred, predAngle, at));
+  const hidden = turnedCorners(target, targetAngle).every((corner) => holds(pred, predAngle, corner));
   const same = predAngle === targetAngle && pred.every((place, i) => place === target[i]);
   return hidden && holds(target, targetAngle, at) && !same ? "target" : which;
 }
@@ -114,7 +114,8 @@ const angleNow = (angle) => (state.oriented ? angle : 0);
 function holds(box, angle, [x, y]) {
   const [cx, cy, w, h] = centred(box);
   const [along, across] = rotated(x - cx, y - cy, -angle);
-  return Math.abs(along) <= w / 2 && Math.abs(across) <= h / 2;
+  const within = 1e-6; // what rounding may put beside a shared edge
+  return Math.abs(along) <= w / 2 + within && Math.abs(across) <= h / 2 + within;
 }
 
 function turnedCorners(box, angle) {
@@ -332,9 +333,8 @@ function drawStage() {
   const loss = lossNow(state.kind, powers());
   const [, , w, h] = centred(state.target);
   const gradient = loss.sides.map((x) => x * state.gain);
-  const descent = descentWay(
-    state.kind, powers(), state.gain, boxNow("pred"), boxNow("target"),
-  );
+  const [pred, target] = [boxNow("pred"), boxNow("target")];
+  const descent = descentWay(state.kind, powers(), state.gain, pred, target);
   const [cx, cy, width, height, end = 0] = descent.way.at(-1);
   const last = cornersOf(cx, cy, width, height);
   const [x, y] = last;
