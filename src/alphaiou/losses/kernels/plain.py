@@ -52,33 +52,27 @@ def launch(
     powers = [_power(alpha, pred.shape[:-1], dtype) for alpha in alphas]
     functions = _functions(dtype)
     step = _CHUNK * torch.get_num_threads()
-    for start in range(0, count, step):
-        part = slice(start, start + step)
-        inputs = [_columns(boxes[part], dtype), _columns(targets[part], dtype)]
-        factor: Value = scale
-        if weights is not None:
-            factor = scale * weights[part]
-            # Pairs of weight 0 become identical boxes: loss and gradient are exactly 0.
-            counts = weights[part] != 0
-            inputs = [torch.where(counts, columns, 0.0) for columns in inputs]
-        alpha, penalty_alpha = (
-            power if isinstance(power, float) else power[part] for power in powers
-        )
-        part_loss, part_grad = _loss_and_gradient(
-            functions,
-            inputs[0],
-            inputs[1],
-            alpha,
-            penalty_alpha,
-            parameter,
-            kind,
-            box_cox,
-            box_format,
-        )
-        torch.mul(part_loss, factor, out=loss[part])
-        if want_grad:
-            each = factor[:, None] if isinstance(factor, Tensor) else factor
-            torch.mul(part_grad.t(), each, out=grad[part])
+    # Every operation is faster where autograd keeps no account of it. What is returned, and may be
+    # saved for the backward pass, was allocated outside.
+    with torch.inference_mode():
+        for start in range(0, count, step):
+            part = slice(start, start + step)
+            corners = _columns(boxes[part], targets[part], dtype)
+            factor: Value = scale
+            if weights is not None:
+                factor = scale * weights[part]
+                # Pairs of weight 0 become identical boxes: loss and gradient are exactly 0.
+                corners = torch.where(weights[part] != 0, corners, 0.0)
+            alpha, penalty_alpha = (
+                power if isinstance(power, float) else power[part] for power in powers
+            )
+            part_loss, part_grad = _loss_and_gradient(
+                functions, corners, alpha, penalty_alpha, parameter, kind, box_cox, box_format
+            )
+            torch.mul(part_loss, factor, out=loss[part])
+            if want_grad:
+                each = factor[:, None] if isinstance(factor, Tensor) else factor
+                torch.mul(part_grad.t(), each, out=grad[part])
     total = loss.sum() if reduce else loss.reshape(pred.shape[:-1])
     return total, grad.reshape(pred.shape) if want_grad else grad
 
@@ -92,16 +86,15 @@ def _power(alpha: Exponent, shape: torch.Size, dtype: torch.dtype) -> Alpha:
     return alpha.tensor.to(dtype).expand(shape).reshape(shape.numel())
 
 
-def _columns(boxes: Tensor, dtype: torch.dtype) -> Tensor:
-    """One row per coordinate."""
-    columns = torch.stack(boxes.unbind(1))
+def _columns(pred: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
+    """The coordinates as (prediction or target, first or second, axis, pair)."""
+    columns = torch.stack((*pred.unbind(1), *target.unbind(1))).view(2, 2, 2, -1)
     return columns if columns.dtype == dtype else columns.to(dtype)
 
 
-def _loss_and_gradient(  # noqa: PLR0917
+def _loss_and_gradient(
     functions: SimpleNamespace,
-    pred: Tensor,
-    target: Tensor,
+    corners: Tensor,
     alpha: Alpha,
     penalty_alpha: Alpha,
     parameter: float,
@@ -110,91 +103,108 @@ def _loss_and_gradient(  # noqa: PLR0917
     box_format: str,
 ) -> tuple[Tensor, Tensor]:
     """``analytic.pair_loss`` with the axes in the rows of one tensor, where they are alike."""
-    *edges, inverted = functions.relative_corners(
-        pred[:2], pred[2:], target[:2], target[2:], box_format
-    )
-    low, high, flipped = _ordered(*edges[:2])
-    target_low, target_high, _ = _ordered(*edges[2:])
-    pair = _measure(functions, low, high, target_low, target_high)
-    x, y = (Axis(*lengths) for lengths in zip(*(both.unbind(0) for both in pair.axes), strict=True))
-    loss, slope_x, slope_y = functions.terms(
+    if box_format != "xyxy":
+        first, second, target_first, target_second = corners.flatten(0, 1).unbind(0)
+        edges = functions.relative_corners(first, second, target_first, target_second, box_format)
+        corners = torch.stack(edges[:4]).view_as(corners)
+    low, high = corners.unbind(1)
+    sides = high - low
+    inverted = None
+    if not float(sides.min()) >= 0:
+        # The middle in place of both corners.
+        inverted = sides < 0
+        middle = low.mul(0.5).add_(high, alpha=0.5)
+        corners = torch.where(inverted[:, None], middle[:, None], corners)
+        sides = torch.where(inverted, 0.0, sides)
+    pair = _measure(functions, corners, sides)
+    x, y = pair.axes
+    loss, *slopes = functions.terms(
         kind, x, y, *pair.hull.unbind(0), alpha, penalty_alpha, box_cox, parameter
     )
-    slopes = _corner_slopes(slope_x, slope_y, pair)
-    if flipped or box_format != "xyxy":
-        slopes = functions.coordinate_slopes(*slopes, inverted if flipped else False, box_format)
-    return loss, torch.cat(slopes)
+    grad = _corner_slopes(functions, *slopes, pair)
+    if inverted is not None or box_format != "xyxy":
+        flip = False if inverted is None else inverted[0]
+        grad = torch.stack(functions.coordinate_slopes(*grad.unbind(0), flip, box_format))
+    return loss, grad.flatten(0, 1)
 
 
 # --- Lengths: as in analytic.py, both axes at once ------------------------------------------------
 
 
 class _Lengths(NamedTuple):
-    """The lengths of both axes, and what their slopes need again on the way back."""
+    """The lengths along both axes, and what their slopes need again on the way back."""
 
-    axes: Axis
+    axes: tuple[Axis, ...]
     hull: Tensor
     scale: Tensor
     overlap: Tensor
-    #: The signs of low − lowᵍ and high − highᵍ.
-    low: Tensor
-    high: Tensor
+    #: Of the corners.
+    gaps: Tensor
 
 
-def _ordered(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """The corners, with the middle twice in place of an inverted side, and if there is any."""
-    if float((high - low).amin()) >= 0:
-        return low, high, False
-    middle: Callable[..., Tensor] = analytic.middle_if_inverted
-    return middle(low, low, high), middle(high, low, high), True
-
-
-def _measure(
-    functions: SimpleNamespace, low: Tensor, high: Tensor, target_low: Tensor, target_high: Tensor
-) -> _Lengths:
+def _measure(functions: SimpleNamespace, corners: Tensor, sides: Tensor) -> _Lengths:
+    pred, target = corners.unbind(0)
+    (low, high), (target_low, target_high) = pred.unbind(0), target.unbind(0)
     hull = torch.maximum(high, target_high).sub_(torch.minimum(low, target_low))
     overlap = torch.minimum(high, target_high).sub_(torch.maximum(low, target_low))
-    per_longer = torch.maximum(hull[0], hull[1]).clamp_(min=functions.floor).reciprocal_()
-    low_gap, high_gap = low - target_low, high - target_high
-    if float(hull.amin()) >= functions.floor:
+    longer = torch.maximum(*hull.unbind(0))
+    gaps = pred - target
+    if float(hull.min()) >= functions.floor:
         scale = hull.reciprocal()
         met = overlap * scale
         inside = met.relu()
-        axes = Axis(
-            (high - low).mul_(scale),
-            (target_high - target_low).mul_(scale),
+        lengths = (
+            *(sides * scale).unbind(0),
             inside,
             inside - met,
-            low_gap * scale,
-            high_gap * scale,
-            hull * per_longer,
+            *(gaps * scale).unbind(0),
+            hull / longer,
         )
     else:
         scale = functions.unit_scale(hull)
-        axes = functions.measure(low, high, target_low, target_high, per_longer)
-    return _Lengths(axes, hull, scale, overlap, low_gap.sign_(), high_gap.sign_())
+        per_longer = longer.clamp_(min=functions.floor).reciprocal_()
+        lengths = functions.measure(low, high, target_low, target_high, per_longer)
+    axes = tuple(Axis(*rows) for rows in zip(*(both.unbind(0) for both in lengths), strict=True))
+    return _Lengths(axes, hull, scale, overlap, gaps)
 
 
-def _corner_slopes(x: Slope, y: Slope, pair: _Lengths) -> tuple[Tensor, Tensor]:
-    slope = Slope(*map(_rows, x, y))
-    met = _where(pair.overlap >= 0, slope.overlap, -slope.gap)
+def _corner_slopes(functions: SimpleNamespace, x: Slope, y: Slope, pair: _Lengths) -> Tensor:
+    slope = _stacked(x, y)
+    outside = -slope.gap if isinstance(slope.gap, Tensor) else functions.zero
+    met = torch.where(pair.overlap >= functions.zero, slope.overlap, outside)
     # The share of the slope of what lies inside: 1 where the corner is the inner one, ½ at a tie.
-    to_low = _mixed(met, slope.hull, pair.low.mul_(0.5).add_(0.5))
-    to_high = _mixed(met, slope.hull, pair.high.mul_(-0.5).add_(0.5))
-    low = (slope.low - to_low - slope.pred) * pair.scale
-    return low, (to_high + slope.pred + slope.high) * pair.scale
+    share = (pair.gaps * functions.inwards).sign_().mul_(0.5).add_(0.5)
+    if isinstance(slope.hull, Tensor):
+        inner = torch.lerp(slope.hull, met, share)
+    else:
+        inner = share.mul_(met)
+    inner = inner.add_(slope.pred).mul_(functions.outwards)
+    if isinstance(slope.low, Tensor):
+        both = slope.low is slope.high
+        inner = inner.add_(slope.low if both else torch.stack((slope.low, slope.high)))
+    return inner.mul_(pair.scale)
 
 
-def _mixed(inside: Tensor, outside: Value, share: Tensor) -> Tensor:
-    """Exactly one of the two, or their mean."""
-    return torch.lerp(outside, inside, share) if isinstance(outside, Tensor) else inside * share
-
-
-def _rows(x: Value, y: Value) -> Value:
-    """The slopes of both axes in one tensor; one number if neither axis has any."""
-    if isinstance(x, Tensor):
-        return torch.stack((x, y if isinstance(y, Tensor) else torch.full_like(x, y)))
-    return torch.stack((torch.full_like(y, x), y)) if isinstance(y, Tensor) else x
+def _stacked(x: Slope, y: Slope) -> Slope:
+    """The slopes of both axes in the rows of one tensor; a number stays one if both axes have it."""
+    rows: list[Tensor] = []
+    places: dict[tuple[int, int], int] = {}
+    place_of = []
+    for along, across in zip(x, y, strict=True):
+        if not isinstance(along, Tensor):
+            if not isinstance(across, Tensor):
+                place_of.append(None)
+                continue
+            along = torch.full_like(across, along)
+        elif not isinstance(across, Tensor):
+            across = torch.full_like(along, across)
+        key = id(along), id(across)
+        if key not in places:
+            places[key] = len(rows) // 2
+            rows += along, across
+        place_of.append(places[key])
+    both = torch.stack(rows).view(len(rows) // 2, 2, -1).unbind(0)
+    return Slope(*(-0.0 if place is None else both[place] for place in place_of))
 
 
 # --- The functions of analytic.py, with other operations and helpers ------------------------------
@@ -217,7 +227,11 @@ def _functions(dtype: torch.dtype) -> SimpleNamespace:
     scope |= _HELPERS
     for name, helper in _SHORTCUTS.items():
         scope[name] = partial(helper, scope[name])
-    return SimpleNamespace(**scope, floor=safe_floor(dtype))
+    # Low corners move outwards to the left, high ones to the right.
+    outwards = torch.tensor([-1.0, 1.0], dtype=dtype).view(2, 1, 1)
+    return SimpleNamespace(
+        **scope, floor=safe_floor(dtype), zero=torch.zeros((), dtype=dtype), outwards=outwards, inwards=outwards.neg()
+    )
 
 
 def _where(condition: Tensor | bool, a: Value, b: Value) -> Any:  # noqa: ANN401
@@ -275,7 +289,7 @@ def _powered(base: Tensor, alpha: Alpha) -> tuple[Tensor, Value]:
         return base, 1.0
     if alpha < 1.0:
         return base.pow(alpha), alpha * base.clamp(min=SLOPE_FLOOR).pow(alpha - 1.0)
-    below = base if alpha == 2.0 else base.pow(alpha - 1.0)
+    below = base if alpha == 2.0 else base * base if alpha == 3.0 else base.pow(alpha - 1.0)
     return below * base, alpha * below
 
 
@@ -320,6 +334,23 @@ def _powered_penalty(general: Callable[..., Any], penalty: Tensor, alpha: Alpha)
     return _powered(penalty, alpha)
 
 
+def _iou_of(general: Callable[..., Any], x: Axis, y: Axis) -> Any:  # noqa: ANN401
+    intersection = x.overlap * y.overlap
+    union = (x.pred * y.pred).add_(x.target * y.target).sub_(intersection)
+    if not float(union.min()) >= safe_floor(union.dtype):
+        return general(x, y)
+    # Exactly 1 for identical boxes, and no more for any: each rounding keeps the order.
+    return intersection / union, union.reciprocal()
+
+
+def _at_unit_size(general: Callable[..., Any], width: Tensor, height: Tensor) -> Any:  # noqa: ANN401
+    longer = torch.maximum(width, height)
+    if not float(longer.min()) >= safe_floor(longer.dtype):
+        return general(width, height)
+    per_longer = longer.reciprocal()
+    return width * per_longer, height * per_longer, longer, per_longer
+
+
 def _unit_scale(general: Callable[..., Any], hull: Tensor) -> Any:  # noqa: ANN401
     return hull.reciprocal() if float(hull.amin()) >= safe_floor(hull.dtype) else general(hull)
 
@@ -327,6 +358,8 @@ def _unit_scale(general: Callable[..., Any], hull: Tensor) -> Any:  # noqa: ANN4
 #: Shortcuts for what most calls need, with the function of analytic.py for the others.
 _SHORTCUTS: dict[str, Callable[..., Any]] = {
     "unit_scale": _unit_scale,
+    "iou_of": _iou_of,
+    "at_unit_size": _at_unit_size,
     "similarity_loss": _similarity_loss,
     "powered_penalty": _powered_penalty,
 }
