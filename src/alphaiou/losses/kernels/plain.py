@@ -1,16 +1,18 @@
 """Loss and gradient on the CPU without a compiler: ``analytic`` run as plain torch operations.
 
 The derivation is that of ``analytic``. Run operation by operation, its cost is the number of
-operations and the memory that they move. So both axes are measured at once, pairs are computed in
-chunks that stay in the cache, and the helpers below take fewer operations for the same result:
-reading a number costs nothing on the CPU, and what no pair of a chunk needs is left out.
+operations (about 1 µs to start each, which is all that counts for 1,000 pairs) and the memory that
+they move. So both axes are measured at once, pairs are computed in chunks that stay in the cache,
+and the helpers below take fewer operations for the same result: reading a number costs nothing on
+the CPU, and what no pair of a chunk needs is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
-from types import FunctionType, SimpleNamespace
+from functools import cache, lru_cache, partial
+from importlib.util import module_from_spec
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from alphaiou.losses.formula import Exponent
 from alphaiou.losses.kernels import analytic
-from alphaiou.losses.kernels.analytic import Axis, Slope
+from alphaiou.losses.kernels.analytic import NO_GRAD, Axis, Slope
 from alphaiou.numerics import SLOPE_FLOOR, SMALL_ALPHA, Alpha, safe_floor
 
 Value = Tensor | float
@@ -45,15 +47,15 @@ def launch(
     count = pred.numel() // 4
     double = torch.float64 in (pred.dtype, target.dtype)
     dtype = torch.float64 if double else torch.float32
-    loss = torch.empty(count, dtype=dtype)
-    grad = torch.empty(count if want_grad else 0, 4, dtype=dtype)
+    loss = torch.empty(count, dtype=dtype, device="cpu")
+    grad = torch.empty(count if want_grad else 0, 4, dtype=dtype, device="cpu")
     boxes, targets = pred.reshape(count, 4), target.reshape(count, 4)
     weights = None if weight is None else weight.reshape(count).to(dtype)
     powers = [_power(alpha, pred.shape[:-1], dtype) for alpha in alphas]
     functions = _functions(dtype)
     step = _CHUNK * torch.get_num_threads()
-    # Every operation is faster where autograd keeps no account of it. What is returned, and may be
-    # saved for the backward pass, was allocated outside.
+    # Operations start faster in inference mode than with gradients off. Its tensors cannot be saved
+    # for a backward pass, so what is returned is allocated before and filled in.
     with torch.inference_mode():
         for start in range(0, count, step):
             part = slice(start, start + step)
@@ -92,7 +94,7 @@ def _columns(pred: Tensor, target: Tensor, dtype: torch.dtype) -> Tensor:
     return columns if columns.dtype == dtype else columns.to(dtype)
 
 
-def _loss_and_gradient(
+def _loss_and_gradient(  # noqa: PLR0917
     functions: SimpleNamespace,
     corners: Tensor,
     alpha: Alpha,
@@ -107,21 +109,13 @@ def _loss_and_gradient(
         first, second, target_first, target_second = corners.flatten(0, 1).unbind(0)
         edges = functions.relative_corners(first, second, target_first, target_second, box_format)
         corners = torch.stack(edges[:4]).view_as(corners)
-    low, high = corners.unbind(1)
-    sides = high - low
-    inverted = None
-    if not float(sides.min()) >= 0:
-        # The middle in place of both corners.
-        inverted = sides < 0
-        middle = low.mul(0.5).add_(high, alpha=0.5)
-        corners = torch.where(inverted[:, None], middle[:, None], corners)
-        sides = torch.where(inverted, 0.0, sides)
+    corners, sides, inverted = _ordered(corners)
     pair = _measure(functions, corners, sides)
     x, y = pair.axes
-    loss, *slopes = functions.terms(
+    loss, slope_x, slope_y = functions.terms(
         kind, x, y, *pair.hull.unbind(0), alpha, penalty_alpha, box_cox, parameter
     )
-    grad = _corner_slopes(functions, *slopes, pair)
+    grad = _corner_slopes(functions, slope_x, slope_y, pair)
     if inverted is not None or box_format != "xyxy":
         flip = False if inverted is None else inverted[0]
         grad = torch.stack(functions.coordinate_slopes(*grad.unbind(0), flip, box_format))
@@ -138,8 +132,20 @@ class _Lengths(NamedTuple):
     hull: Tensor
     scale: Tensor
     overlap: Tensor
-    #: Of the corners.
+    #: low − lowᵍ and high − highᵍ.
     gaps: Tensor
+
+
+def _ordered(corners: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The corners, with the middle twice in place of an inverted side; the sides; which if any."""
+    low, high = corners.unbind(1)
+    sides = high - low
+    if float(sides.min()) >= 0:
+        return corners, sides, None
+    inverted = sides < 0
+    middle = (0.5 * low).add_(high, alpha=0.5)
+    corners = torch.where(inverted[:, None], middle[:, None], corners)
+    return corners, torch.where(inverted, 0.0, sides), inverted
 
 
 def _measure(functions: SimpleNamespace, corners: Tensor, sides: Tensor) -> _Lengths:
@@ -170,41 +176,38 @@ def _measure(functions: SimpleNamespace, corners: Tensor, sides: Tensor) -> _Len
 
 def _corner_slopes(functions: SimpleNamespace, x: Slope, y: Slope, pair: _Lengths) -> Tensor:
     slope = _stacked(x, y)
-    outside = -slope.gap if isinstance(slope.gap, Tensor) else functions.zero
-    met = torch.where(pair.overlap >= functions.zero, slope.overlap, outside)
+    half = _number(0.5, pair.scale.dtype)
+    outside = -slope.gap if isinstance(slope.gap, Tensor) else functions.ZERO
+    met = torch.where(pair.overlap >= functions.ZERO, slope.overlap, outside)
     # The share of the slope of what lies inside: 1 where the corner is the inner one, ½ at a tie.
-    share = (pair.gaps * functions.inwards).sign_().mul_(0.5).add_(0.5)
+    share = (pair.gaps * functions.inwards).sign_().mul_(half).add_(half)
     if isinstance(slope.hull, Tensor):
         inner = torch.lerp(slope.hull, met, share)
     else:
         inner = share.mul_(met)
     inner = inner.add_(slope.pred).mul_(functions.outwards)
     if isinstance(slope.low, Tensor):
-        both = slope.low is slope.high
-        inner = inner.add_(slope.low if both else torch.stack((slope.low, slope.high)))
+        same = slope.low is slope.high
+        high = _like(slope.high, slope.low)
+        inner = inner.add_(slope.low if same else torch.stack((slope.low, high)))
     return inner.mul_(pair.scale)
 
 
 def _stacked(x: Slope, y: Slope) -> Slope:
-    """The slopes of both axes in the rows of one tensor; a number stays one if both axes have it."""
-    rows: list[Tensor] = []
-    places: dict[tuple[int, int], int] = {}
-    place_of = []
-    for along, across in zip(x, y, strict=True):
-        if not isinstance(along, Tensor):
-            if not isinstance(across, Tensor):
-                place_of.append(None)
-                continue
-            along = torch.full_like(across, along)
-        elif not isinstance(across, Tensor):
-            across = torch.full_like(along, across)
-        key = id(along), id(across)
-        if key not in places:
-            places[key] = len(rows) // 2
-            rows += along, across
-        place_of.append(places[key])
-    both = torch.stack(rows).view(len(rows) // 2, 2, -1).unbind(0)
-    return Slope(*(-0.0 if place is None else both[place] for place in place_of))
+    """The slopes of both axes in the rows of one tensor; no slope stays a number."""
+    # By identity: the slopes along low and high are often the same tensors.
+    pairs = {
+        (id(a), id(b)): (_like(a, b), _like(b, a))
+        for a, b in zip(x, y, strict=True)
+        if isinstance(a, Tensor) or isinstance(b, Tensor)
+    }
+    rows = torch.stack([row for pair in pairs.values() for row in pair])
+    both = dict(zip(pairs, rows.view(len(pairs), 2, -1).unbind(0), strict=True))
+    return Slope(*(both.get((id(a), id(b)), NO_GRAD) for a, b in zip(x, y, strict=True)))
+
+
+def _like(value: Value, other: Any) -> Tensor:  # noqa: ANN401
+    return value if isinstance(value, Tensor) else torch.full_like(other, value)
 
 
 # --- The functions of analytic.py, with other operations and helpers ------------------------------
@@ -212,26 +215,25 @@ def _stacked(x: Slope, y: Slope) -> Slope:
 
 @cache
 def _functions(dtype: torch.dtype) -> SimpleNamespace:
-    scope = vars(analytic) | {"tl": _OPERATIONS}
-    # Numbers as tensors, which torch would otherwise make of them again in every operation.
-    for name, value in (vars(analytic) | {"FLOOR": safe_floor(dtype)}).items():
-        if isinstance(value, float) and name != "NO_GRAD":
-            scope[name] = torch.tensor(value, dtype=dtype)
-        elif isinstance(value, FunctionType) and value.__module__ == analytic.__name__:
-            constants = (
-                torch.tensor(constant, dtype=dtype) if isinstance(constant, float) else constant
-                for constant in value.__code__.co_consts
-            )
-            code = value.__code__.replace(co_consts=tuple(constants))
-            scope[name] = FunctionType(code, scope, name)
-    scope |= _HELPERS
-    for name, helper in _SHORTCUTS.items():
-        scope[name] = partial(helper, scope[name])
-    # Low corners move outwards to the left, high ones to the right.
-    outwards = torch.tensor([-1.0, 1.0], dtype=dtype).view(2, 1, 1)
-    return SimpleNamespace(
-        **scope, floor=safe_floor(dtype), zero=torch.zeros((), dtype=dtype), outwards=outwards, inwards=outwards.neg()
-    )
+    """``analytic`` loaded once more, with the operations, numbers and helpers of this file.
+
+    Its functions call one another through the globals of their module, so replacing some of these
+    changes what all of them do. The module that the compiled kernels are made of stays as it is.
+    """
+    spec: Any = analytic.__spec__
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    scope = vars(module)
+    numbers = {name: value for name, value in scope.items() if isinstance(value, float)}
+    numbers |= {"FLOOR": safe_floor(dtype), "ZERO": 0.0}
+    del numbers["NO_GRAD"]
+    scope |= {name: _number(value, dtype) for name, value in numbers.items()}
+    scope |= {"tl": _OPERATIONS} | _HELPERS
+    scope |= {name: partial(helper, scope[name]) for name, helper in _SHORTCUTS.items()}
+    # The sign of a move outwards, of the low corner and of the high one.
+    outwards = torch.tensor([-1.0, 1.0], dtype=dtype, device="cpu").view(2, 1, 1)
+    constants = {"floor": safe_floor(dtype), "outwards": outwards, "inwards": -outwards}
+    return SimpleNamespace(**scope | constants)
 
 
 def _where(condition: Tensor | bool, a: Value, b: Value) -> Any:  # noqa: ANN401
@@ -269,6 +271,12 @@ _OPERATIONS = SimpleNamespace(
 )
 
 
+@lru_cache(maxsize=64)
+def _number(value: float, dtype: torch.dtype) -> Tensor:
+    """A number as a tensor, which torch would otherwise make of it in every operation."""
+    return torch.tensor(value, dtype=dtype, device="cpu")
+
+
 def _reciprocal(value: Value) -> Value:
     return value.reciprocal() if isinstance(value, Tensor) else 1.0 / value
 
@@ -289,8 +297,27 @@ def _powered(base: Tensor, alpha: Alpha) -> tuple[Tensor, Value]:
         return base, 1.0
     if alpha < 1.0:
         return base.pow(alpha), alpha * base.clamp(min=SLOPE_FLOOR).pow(alpha - 1.0)
-    below = base if alpha == 2.0 else base * base if alpha == 3.0 else base.pow(alpha - 1.0)
-    return below * base, alpha * below
+    below = base if alpha == 2.0 else base.pow(alpha - 1.0)
+    return below * base, below * _number(alpha, base.dtype)
+
+
+def _gap_parts_slope(axis: Axis, pred: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    apart = axis.gap.sign()
+    near = _number(1.0, pred.dtype) - apart
+    low, high = _along(axis.low, target, pred), _along(axis.high, pred, target)
+    return pred * apart, low.mul_(near), high.mul_(near)
+
+
+def _interpolated_slope(axis: Axis, extra: Tensor, missed: Tensor) -> Slope:
+    low, high = _along(axis.low, missed, extra), _along(axis.high, extra, missed)
+    return Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, low, high)
+
+
+def _along(length: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    """``up`` where the length is positive, ``−down`` where it is negative, 0 where it is 0."""
+    sign, half = length.sign(), _number(0.5, length.dtype)
+    # Much faster than a selection, which torch does not vectorise.
+    return torch.lerp(down, up, (sign * half).add_(half)).mul_(sign)
 
 
 def _added(a: Slope, b: Slope) -> Slope:
@@ -313,7 +340,10 @@ _HELPERS: dict[str, Callable[..., Any]] = {
     "arc_tangent": torch.atan2,
     "powered": _powered,
     "added": _added,
-    # Done by _ordered.
+    "positive_part": torch.relu,
+    "gap_parts_slope": _gap_parts_slope,
+    "interpolated_slope": _interpolated_slope,
+    # _ordered does this for both corners.
     "middle_if_inverted": lambda corner, low, high: corner,
 }
 
@@ -324,7 +354,7 @@ def _similarity_loss(
     if isinstance(alpha, Tensor) or alpha < SMALL_ALPHA:
         return general(similarity, alpha, box_cox)
     value, slope = _powered(similarity, alpha)
-    loss = 1.0 - value
+    loss = _number(1.0, value.dtype) - value
     return (loss / alpha, -slope / alpha) if box_cox else (loss, -slope)
 
 
@@ -352,7 +382,7 @@ def _at_unit_size(general: Callable[..., Any], width: Tensor, height: Tensor) ->
 
 
 def _unit_scale(general: Callable[..., Any], hull: Tensor) -> Any:  # noqa: ANN401
-    return hull.reciprocal() if float(hull.amin()) >= safe_floor(hull.dtype) else general(hull)
+    return hull.reciprocal() if float(hull.min()) >= safe_floor(hull.dtype) else general(hull)
 
 
 #: Shortcuts for what most calls need, with the function of analytic.py for the others.
