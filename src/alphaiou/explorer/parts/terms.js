@@ -3,7 +3,8 @@
 const GAP_CEILING = 1e3; // PIoU's exponential is 0 long before an edge is this many sides away
 const NWD_CONSTANT = 12.8; // pixels
 const BIOU_BETA = 0.2;
-const INTERPOLATION = 0.98; // InterpIoU's c, and the most that D-InterpIoU takes
+const INTERPOLATION = 0.98; // InterpIoU's c
+const [LEAST, MOST] = [0.6, 0.99]; // of D-InterpIoU's c
 
 const distancePenalty = (pair) => squaredDistance(pair, pair.x.center, pair.y.center);
 
@@ -107,6 +108,6 @@ const KINDS = {
   }),
   d_interpiou: (pair) => ({
     similarity: pair.iou,
-    penalties: [interpolatedMisfit(pair, Math.max(pair.iou.value, 1 - INTERPOLATION))],
+    penalties: [interpolatedMisfit(pair, Math.max(Math.min(pair.iou.value, 1 - LEAST), 1 - MOST))],
   }),
 };
