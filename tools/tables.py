@@ -17,6 +17,7 @@ from tools.export_tables import precision_table as export_precision_table
 from tools.framework_tables import (
     frameworks_table,
     mmdetection_table,
+    plain_kinds_table,
     plain_table,
     versions_table,
 )
@@ -144,6 +145,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "mmdetection": mmdetection_table,
     "versions": versions_table,
     "plain": plain_table,
+    "plain-kinds": plain_kinds_table,
     "framework-runs": framework_runs_table,
     "small-sets": small_sets_table,
     "noise": noise_table,
