@@ -6,7 +6,7 @@ from alphaiou.inference.tables import markdown
 from benchmarks.record import Record, Row
 
 #: The columns with counts.
-COUNTS = ("images", "detections", "differing_images", "reordered")
+COUNTS = ("images", "detections", "differing", "reordered")
 
 
 def export_table(record: Record) -> str:
@@ -14,7 +14,7 @@ def export_table(record: Record) -> str:
 
     Examples:
         >>> row = {"detector": "yolov5n", "format": "onnx", "batch": 1, "nms": True}
-        >>> row |= {"bytes": 7_500_000, "images": 50, "detections": 120, "differing_images": 0}
+        >>> row |= {"bytes": 7_500_000, "images": 50, "detections": 120, "differing": 0}
         >>> row |= {"reordered": 2, "box_px": 3.1e-5, "score": 2e-7, "latency_ms": 12.25}
         >>> print(export_table({"rows": [row]}).splitlines()[-1])
         | yolov5n | onnx | 1 | inside | 50 | 120 | 0 | 2 | 3.1e-05 | 2.0e-07 | 7.2 | 12.2 |
@@ -26,7 +26,7 @@ def export_table(record: Record) -> str:
         "NMS",
         "images",
         "detections",
-        "images that differ",
+        "of them different",
         "reordered",
         "box, px",
         "score",
