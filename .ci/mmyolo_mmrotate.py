@@ -244,30 +244,40 @@ class OperatorComparison:
 
 
 def formulas() -> list[dict[str, object]]:
-    """The largest difference of a pair from MMRotate's formulas, in float64."""
+    """The largest difference of a pair from their formulas, in float64."""
     import torch
     from mmrotate.models.losses import GDLoss, KFLoss
+    from mmyolo.models.losses import IoULoss
 
     from alphaiou import alpha_iou_loss
+
+    rows: list[dict[str, object]] = []
+
+    def add(package: str, kind: str, own: str, ours, theirs) -> None:
+        difference = (ours - theirs).abs().max().item()
+        row = {"package": package, "kind": kind, "own": own, "pairs": len(ours)}
+        rows.append(row | {"difference": difference})
 
     generator = torch.Generator().manual_seed(SEED)
     scale, least = torch.tensor([20, 20, 60, 60, math.pi]), torch.tensor([0, 0, 4, 4, 0])
     numbers = torch.rand(2, FORMULA_PAIRS, 5, generator=generator, dtype=torch.float64)
     pred, target = numbers * scale + least
-    rows = []
+    upright = [torch.cat((box[:, :2], box[:, :2] + box[:, 2:4]), dim=1) for box in (pred, target)]
+    for kind in ("ciou", "giou", "siou"):
+        own = IoULoss(iou_mode=kind, bbox_format="xyxy", reduction="none", return_iou=False)
+        ours = alpha_iou_loss(*upright, kind=kind, alpha=1.0)
+        add("mmyolo", kind, f"IoULoss {kind}", ours, own(*upright))
     for kind in GAUSSIAN:
-        theirs = GDLoss(kind, fun="log1p", tau=1.0, reduction="none")(pred, target)
+        own = GDLoss(kind, fun="log1p", tau=1.0, reduction="none")
         ours = alpha_iou_loss(pred, target, kind=kind, alpha=1.0, **ORIENTED)
-        rows.append({"kind": kind, "own": f"GDLoss {kind}", "pairs": len(pred)})
-        rows[-1]["difference"] = (ours - theirs).abs().max().item()
+        add("mmrotate", kind, f"GDLoss {kind}", ours, own(pred, target))
     # Its term of the centres is a smooth ℓ1 of deltas; without it one third is the largest value.
     concentric = torch.cat((target[:, :2], pred[:, 2:]), dim=1)
-    zero = torch.zeros_like(pred)
-    options = {"pred_decode": concentric, "targets_decode": target}
-    theirs = KFLoss(reduction="none")(zero, zero, **options)
+    deltas = torch.zeros_like(pred)
+    boxes = {"pred_decode": concentric, "targets_decode": target}
+    overlap = 3 * (1 - KFLoss(reduction="none")(deltas, deltas, **boxes))
     ours = alpha_iou_loss(concentric, target, kind="kfiou", alpha=1.0, **ORIENTED)
-    rows.append({"kind": "kfiou", "own": "KFLoss, its overlap", "pairs": len(pred)})
-    rows[-1]["difference"] = (ours - (1 - 3 * (1 - theirs))).abs().max().item()
+    add("mmrotate", "kfiou", "KFLoss, its overlap × 3", ours, 1 - overlap)
     return rows
 
 

@@ -15,8 +15,10 @@ from tools.error_tables import error_changes
 from tools.export_tables import export_table
 from tools.export_tables import precision_table as export_precision_table
 from tools.framework_tables import (
+    formulas_table,
     frameworks_table,
     mmdetection_table,
+    openmmlab_table,
     plain_table,
     versions_table,
 )
@@ -142,6 +144,9 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "integrations": integration_table,
     "frameworks": frameworks_table,
     "mmdetection": mmdetection_table,
+    "mmyolo": partial(openmmlab_table, package="mmyolo"),
+    "mmrotate": partial(openmmlab_table, package="mmrotate"),
+    "mm-formulas": formulas_table,
     "versions": versions_table,
     "plain": plain_table,
     "framework-runs": framework_runs_table,
