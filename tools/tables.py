@@ -39,6 +39,7 @@ from tools.oriented_tables import (
     angle_table,
     areas_table,
     contract_table,
+    contract_total_table,
     oriented_runs_table,
     speed_table,
 )
@@ -116,6 +117,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "agreement": agreement_table,
     "oriented-contract": contract_table,
     "oriented-ordinary": partial(contract_table, domain="ordinary"),
+    "oriented-total": contract_total_table,
     "oriented-areas": areas_table,
     "oriented-speed": speed_table,
     "oriented-angle": angle_table,
