@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
@@ -204,8 +205,10 @@ def train(config, place: str = "", rounding: float = 0.0, compare=None):
     return losses, times, len(calls)
 
 
-def difference(own: list[float], ours: list[float]) -> float:
-    """The largest relative one."""
+def difference(own: list[float], ours: list[float]) -> float | None:
+    """The largest relative one; None where the framework's loss is not finite."""
+    if not all(map(math.isfinite, own)):
+        return None
     return max(abs(a - b) / abs(a) for a, b in zip(own, ours, strict=True))
 
 
@@ -260,12 +263,15 @@ def measure(name: str) -> dict[str, object]:
     }
 
 
-def compared(configs: list, place: str, compare: Comparison):
-    """Trainings with the framework's loss, ours at α = 1 and at α = 3: what differs, and times."""
+def compared(configs: list, place: str, compare: Comparison, *, in_ours: bool = False):
+    """Trainings with the framework's loss, ours at α = 1 and at α = 3: what differs, and times.
+
+    Calls are compared in a training with the framework's loss, or in that with ours.
+    """
     own, before, _ = train(configs[0])
-    ours, _, calls = train(configs[1])
+    ours, _, calls = train(configs[1], place, compare=compare if in_ours else None)
     powered, after, _ = train(configs[2])
-    changed, _, _ = train(configs[0], place, ROUNDING, compare)
+    changed, _, _ = train(configs[0], place, ROUNDING, None if in_ours else compare)
     row = {
         "calls_compared": compare.calls,
         "call_loss": compare.loss,
@@ -273,7 +279,7 @@ def compared(configs: list, place: str, compare: Comparison):
         "training": difference(own, ours),
         "training_rounding": difference(own, changed),
         "first_iteration": difference(own[:1], ours[:1]),
-        "power_changes_it": difference(own, powered) > 0,
+        "power_changes_it": own != powered,
         "calls": calls,
     }
     return row, before[1:], after[1:]

@@ -7,15 +7,18 @@ MMDetection 3.0 and mmcv 2.0.1, which is compiled once. Detectors, trainings and
 in that script. The detectors of MMRotate train on drawn rectangles that are turned, in DOTA's
 format. Its ``GDLoss`` has the formulas of our ``kld`` and ``gwd`` with ``fun="log1p", tau=1``. Its
 ``RotatedIoULoss`` runs on CUDA alone, so the exact IoU is compared with mmcv's operator, which has
-no gradient.
+no gradient. MMRotate takes ``Sequence`` from ``collections``, where Python 3.10 has it no longer;
+this script puts it back there.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections.abc
 import json
 import math
 import subprocess
+import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -40,9 +43,7 @@ from mmdetection import (
 
 RECORD = TREE / "benchmarks" / "mmyolo-mmrotate-cpu.json"
 MMCV = "mmcv==2.0.1"
-REST = ("mmdet==3.0.0", "mmyolo==0.6.0", "numpy<2", "setuptools<70")
-# Of its requirements e2cnn is for ReDet alone.
-MMROTATE = "mmrotate==1.0.0rc1"
+REST = ("mmdet==3.0.0", "mmyolo==0.6.0", "mmrotate==1.0.0rc1", "numpy<2", "setuptools<70")
 #: Package, its configuration, and the part of the model with the loss of decoded boxes.
 DETECTORS = {
     "YOLOv5-n": ("mmyolo", "yolov5/yolov5_n-v61_syncbn_fast_8xb16-300e_coco", "bbox_head"),
@@ -75,6 +76,8 @@ GAUSSIAN = ("kld", "gwd")
 OTHER_KINDS = ("iou", "giou", "diou", "ciou", "probiou", "kld", "gwd", "kfiou")
 ORIENTED = {"box_format": "cxcywhr"}
 FORMULA_PAIRS = 10_000
+#: The side of a predicted box, in pixels, below which it is not compared.
+SHORT = 1.0
 
 
 def draw_oriented(folder: Path, images: int = 10) -> None:
@@ -129,16 +132,18 @@ def configuration(name: str, loss: dict[str, object] | None, folder: Path):
         head.reg_decoded_bbox = True
     random_weights(config.model.backbone)
     config.model.data_preprocessor.pop("batch_augments", None)
+    # Nothing is resized, so there is no scale.
+    keys = ("img_id", "img_path", "ori_shape", "img_shape")
     if package == "mmyolo":
         pipeline = [{"type": "LoadImageFromFile"}, {"type": "LoadAnnotations", "with_bbox": True}]
-        pipeline += [{"type": "mmdet.PackDetInputs"}]
+        pipeline += [{"type": "mmdet.PackDetInputs", "meta_keys": keys}]
         dataset = coco_set(folder, "YOLOv5CocoDataset", pipeline)
         return short_training(config, folder, dataset, collate_fn={"type": "yolov5_collate"})
     pipeline = [
         {"type": "mmdet.LoadImageFromFile"},
         {"type": "mmdet.LoadAnnotations", "with_bbox": True, "box_type": "qbox"},
         {"type": "ConvertBoxType", "box_type_mapping": {"gt_bboxes": "rbox"}},
-        {"type": "mmdet.PackDetInputs"},
+        {"type": "mmdet.PackDetInputs", "meta_keys": keys},
     ]
     dataset = {
         "type": "DOTADataset",
@@ -172,7 +177,7 @@ def measure_mmyolo(name: str, folder: Path) -> list[dict[str, object]]:
     configs += [
         configuration(name, loss_of(kind, power, **settings), folder) for power in (1.0, 3.0)
     ]
-    return [row_of(name, kind, loss.type, configs, Comparison(kind, **settings))]
+    return [row_of(name, kind, loss.type, configs, PreciseComparison(kind, **settings))]
 
 
 def measure_mmrotate(name: str, folder: Path) -> list[dict[str, object]]:
@@ -180,10 +185,11 @@ def measure_mmrotate(name: str, folder: Path) -> list[dict[str, object]]:
     draw_oriented(folder)
     rows = []
     for kind in GAUSSIAN:
-        losses = [{"type": "GDLoss", "loss_type": kind, "fun": "log1p", "tau": 1.0}]
-        losses += [loss_of(kind, power, **ORIENTED) for power in (1.0, 3.0)]
+        own = {"type": "mmrotate.GDLoss", "loss_type": kind, "fun": "log1p", "tau": 1.0}
+        losses = [own, *(loss_of(kind, power, **ORIENTED) for power in (1.0, 3.0))]
         configs = [configuration(name, loss, folder) for loss in losses]
-        rows.append(row_of(name, kind, f"GDLoss {kind}", configs, Comparison(kind, **ORIENTED)))
+        compare = PreciseComparison(kind, own, **ORIENTED)
+        rows.append(row_of(name, kind, f"GDLoss {kind}", configs, compare))
     operator = OperatorComparison()
     place = f"{DETECTORS[name][2]}.loss_bbox"
     exact = configuration(name, loss_of("iou", 1.0, **ORIENTED), folder)
@@ -205,12 +211,108 @@ def about(name: str, kind: str, own: str) -> dict[str, object]:
     return row | {"own": own, "iterations": ITERATIONS}
 
 
-def row_of(name: str, kind: str, own: str, configs: list, compare: Comparison) -> dict[str, object]:
+def row_of(
+    name: str, kind: str, own: str, configs: list, compare: PreciseComparison
+) -> dict[str, object]:
     """The differences, and the time of an iteration."""
     from statistics import median
 
-    row, before, after = compared(configs, f"{DETECTORS[name][2]}.loss_bbox", compare)
-    return about(name, kind, own) | row | {"ratio_alpha_3": median(after) / median(before)}
+    place = f"{DETECTORS[name][2]}.loss_bbox"
+    row, before, after = compared(configs, place, compare, in_ours=bool(compare.own))
+    row |= compare.result() | {"ratio_alpha_3": median(after) / median(before)}
+    return about(name, kind, own) | row
+
+
+class PreciseComparison(Comparison):
+    """The same in float32 and in float64, of the pairs that have a weight and, in float32, sides.
+
+    MMRotate's Gaussian losses take the determinant of a matrix, which rounding may make negative
+    where a side is short. Such calls are counted, and pairs with a side below one pixel are left
+    out of the comparison. A training with such a call is lost, so theirs, as ``own``, is compared
+    in the training with ours.
+    """
+
+    def __init__(self, kind: str, own: dict[str, object] | None = None, **settings: object) -> None:
+        super().__init__(kind, **settings)
+        self.own = own
+        self.pairs = self.short = self.own_not_finite = 0
+        self.precise_loss = self.precise_gradient = 0.0
+
+    def __call__(self, module, arguments, options, _value) -> None:
+        """Compare one call."""
+        import torch
+        from mmengine.registry import MODELS
+
+        from alphaiou.integrations.mmengine import AlphaIoULoss
+
+        scale = {"reduction": module.reduction, "loss_weight": module.loss_weight}
+        ours = AlphaIoULoss(self.kind, 1.0, **scale, **self.settings)
+        own = MODELS.build({**self.own, **scale}) if self.own else module
+        pred, target, weight = boxes_and_weight(arguments, options)
+        if not len(pred):
+            return
+        self.calls += 1
+        (own_loss, own_gradient), (loss, gradient) = (
+            value_and_gradient(module, pred, target, weight) for module in (own, ours)
+        )
+        assert loss.isfinite()
+        assert gradient.isfinite().all()
+        self.own_not_finite += not (own_loss.isfinite() and own_gradient.isfinite().all())
+        sides = pred[:, 2:4]
+        if self.settings["box_format"] == "xyxy":
+            sides = sides - pred[:, :2]
+        usable = sides.amin(-1) >= SHORT
+        self.pairs, self.short = self.pairs + len(pred), self.short + int((~usable).sum())
+        if not usable.any():
+            return
+        boxes = [values[usable] for values in (pred, target, weight)]
+        loss, gradient = differences(own, ours, *boxes)
+        self.loss, self.gradient = max(self.loss, loss), max(self.gradient, gradient)
+        loss, gradient = differences(own, ours, *(values.double() for values in boxes))
+        self.precise_loss = max(self.precise_loss, loss)
+        self.precise_gradient = max(self.precise_gradient, gradient)
+        assert torch.isfinite(torch.tensor([self.loss, self.gradient])).all()
+
+    def result(self) -> dict[str, object]:
+        """What the row says beside what each comparison has."""
+        return {
+            "pairs": self.pairs,
+            "pairs_short": self.short,
+            "own_not_finite": self.own_not_finite,
+            "call_loss_float64": self.precise_loss,
+            "call_gradient_float64": self.precise_gradient,
+        }
+
+
+def boxes_and_weight(arguments, options):
+    """Those pairs of a call of a loss that have a weight."""
+    import torch
+
+    pred, target = (boxes.detach() for boxes in arguments[:2])
+    weight = arguments[2] if len(arguments) > 2 else options.get("weight")
+    weight = torch.ones(len(pred)) if weight is None else weight.detach()
+    weight = weight.mean(-1) if weight.ndim > 1 else weight
+    return [values[weight > 0] for values in (pred, target, weight)]
+
+
+def value_and_gradient(module, pred, target, weight):
+    """Of a loss as its heads call it, summed."""
+    import torch
+
+    pred = pred.clone().requires_grad_()
+    with torch.enable_grad():
+        loss = module.forward(pred, target, weight=weight, reduction_override="none")
+    loss = (loss[0] if isinstance(loss, tuple) else loss).sum()
+    return loss.detach(), torch.autograd.grad(loss, pred)[0]
+
+
+def differences(own, ours, *boxes) -> tuple[float, float]:
+    """Of the loss and of the gradient by its norm, relative."""
+    (loss, gradient), (our_loss, our_gradient) = (
+        value_and_gradient(module, *boxes) for module in (own, ours)
+    )
+    change = (gradient - our_gradient).norm() / gradient.norm()
+    return (abs(loss - our_loss) / loss).item(), change.item()
 
 
 class OperatorComparison:
@@ -221,14 +323,9 @@ class OperatorComparison:
 
     def __call__(self, ours, arguments, options, _value) -> None:
         """Compare the pairs of one call that have a weight."""
-        import torch
         from mmcv.ops import box_iou_rotated
 
-        pred, target = (boxes.detach().float() for boxes in arguments[:2])
-        weight = arguments[2] if len(arguments) > 2 else options.get("weight")
-        weight = torch.ones(len(pred)) if weight is None else weight
-        weight = weight.mean(-1) if weight.ndim > 1 else weight
-        pred, target, weight = (values[weight > 0] for values in (pred, target, weight))
+        pred, target, weight = boxes_and_weight(arguments, options)
         if not len(pred):
             return
         losses = ours.forward(pred, target, reduction_override="none") / ours.loss_weight
@@ -281,6 +378,16 @@ def formulas() -> list[dict[str, object]]:
     return rows
 
 
+def mmrotate_alone() -> dict[str, object]:
+    """Whether its models can be imported on this Python without the line in ``measure_all``."""
+    command = [sys.executable, "-c", "import mmrotate.models"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.returncode:
+        return {"imports": True}
+    reason = done.stderr.strip().splitlines()[-1].partition(" (")[0]
+    return {"imports": False, "reason": reason}
+
+
 def on_the_cpu() -> dict[str, object]:
     """Whether MMRotate's loss of the exact IoU runs on the CPU, or what it raises."""
     import torch
@@ -299,10 +406,12 @@ def measure_all(names: list[str]) -> None:
     import torch
 
     torch.set_num_threads(1)
+    collections.Sequence = collections.abc.Sequence
     for package in ("mmdet", "mmyolo", "mmrotate"):
         import_module(f"{package}.utils").register_all_modules(init_default_scope=False)
     head = {"record": "mmyolo_mmrotate", **conditions("mmdet", "mmyolo", "mmrotate")}
-    head |= {"rotated_iou_loss_on_cpu": on_the_cpu(), "formulas": formulas()}
+    head |= {"mmrotate_alone": mmrotate_alone(), "rotated_iou_loss_on_cpu": on_the_cpu()}
+    head["formulas"] = formulas()
     for name in names:
         measure = measure_mmyolo if DETECTORS[name][0] == "mmyolo" else measure_mmrotate
         with tempfile.TemporaryDirectory() as folder:
@@ -343,8 +452,6 @@ def main() -> None:
         return
     folder = options.folder.resolve()
     python = environment(folder, "mm-rotate", MMCV, REST, CXX=compiler(folder))
-    pip = ["uv", "pip", "install", "--quiet", "--no-deps", "--python", str(python), MMROTATE]
-    subprocess.run(pip, cwd=folder, check=True)
     command = [str(python), __file__, "--measure", "--only", *options.only]
     subprocess.run(command, cwd=TREE, check=True)
 

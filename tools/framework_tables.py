@@ -73,12 +73,17 @@ def openmmlab_table(record: Record, package: str) -> str:
     Examples:
         >>> row = {"package": "mmyolo", "detector": "YOLOv8-n", "kind": "ciou", "own": "IoULoss"}
         >>> row |= {"calls": 5, "call_loss": 2e-7, "call_gradient": 3e-7, "training": 6e-6}
-        >>> row |= {"training_rounding": 6e-5, "ratio_alpha_3": 1.014}
+        >>> row |= {"training_rounding": 6e-5, "own_not_finite": 0, "ratio_alpha_3": 1.014}
         >>> print(openmmlab_table({"rows": [row]}, "mmyolo").splitlines()[-1])
-        | YOLOv8-n | CIoU | `IoULoss` | 5 | 2e-07 | 3e-07 | 6e-06 | 6e-05 | 1.01× |
+        | YOLOv8-n | CIoU | `IoULoss` | 5 | 0 | 2e-07 | 3e-07 | 6e-06 | 6e-05 | 1.01× |
     """
-    head = ["detector", "loss", "compared with", "calls", "loss of a call", "gradient of a call"]
-    head += ["training", "training, weights rounded", "time of an iteration at α = 3"]
+    head = ["detector", "loss", "compared with", "calls", "theirs not finite", "loss of a call"]
+    head += [
+        "gradient of a call",
+        "training",
+        "training, weights rounded",
+        "time of an iteration at α = 3",
+    ]
     differences = ("call_loss", "call_gradient", "training", "training_rounding")
     lines = [
         [
@@ -86,6 +91,7 @@ def openmmlab_table(record: Record, package: str) -> str:
             kind_title(row["kind"]),
             f"`{row['own']}`",
             str(row["calls"]),
+            str(row.get("own_not_finite", "–")),
             *("–" if row.get(name) is None else f"{row[name]:.0e}" for name in differences),
             _times(row.get("ratio_alpha_3")),
         ]

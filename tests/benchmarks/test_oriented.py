@@ -26,9 +26,14 @@ def test_faults_are_counted():
         value = (pred[:, 2] - target[:, 2]).abs() + 0.1
         return torch.where(pred[:, 2] > 1e3, torch.nan, value)
 
+    def rounded(pred, target):
+        return (pred[:, 2] - target[:, 2]).abs() + 1e-7
+
     everywhere, ordinary = oriented.contract_rows(wrong, 1.0, OPTIONS)
     assert everywhere["pairs"] == 520 > ordinary["pairs"] > 0
     assert everywhere["identical_nonzero"] == everywhere["identical"] > 0
+    assert 0 < ordinary["identical_far"] <= everywhere["identical_far"] <= everywhere["identical"]
+    assert oriented.contract_rows(rounded, 1.0, OPTIONS)[0]["identical_far"] == 0
     for fault in ("nonfinite_values", "out_of_range", "writing_dependent"):
         assert everywhere[fault] > 0
 
@@ -64,7 +69,13 @@ def test_rows_of_others_stay_with_their_dates_and_versions():
         rows = [{"contender": name, "date": date} for name in contenders]
         versions = {"torch": torch_version, **dict.fromkeys(contenders, date)}
         settings = {"pairs": 8, "contenders": list(contenders)}
-        return {"date": date, "versions": versions, "settings": settings, "rows": rows}
+        return {
+            "date": date,
+            "threads": int(date),
+            "versions": versions,
+            "settings": settings,
+            "rows": rows,
+        }
 
     first = oriented.beside({"rows": []}, record("1", "2.1", "alphaiou", "ultralytics"))
     assert first["rows"] == []
@@ -74,6 +85,7 @@ def test_rows_of_others_stay_with_their_dates_and_versions():
     assert second["dates"] == {"alphaiou": "1", "ultralytics": "1", "mmcv": "2"}
     assert second["versions"] == {"torch": "2.1", "alphaiou": "1", "ultralytics": "1", "mmcv": "2"}
     assert second["settings"]["contenders"] == ["alphaiou", "ultralytics", "mmcv"]
+    assert second["threads"] == 1
     second["rows"] += record("2", "2.2", "mmcv")["rows"]
     third = oriented.beside(second, record("3", "2.3", "ultralytics"))
     assert [row["contender"] for row in third["rows"]] == ["alphaiou", "mmcv"]
