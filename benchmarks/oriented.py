@@ -105,14 +105,14 @@ def beside(kept: Record, record: Record) -> Record:
     dates |= dict.fromkeys(measured, record["date"])
     names = [name for name in CONTENDERS if name in dates]
     # The machine, and the versions of what all of them need, such as torch, are those of our rows.
-    sources = [record] if "alphaiou" in measured or not others else [record, kept]
-    machine = {key: sources[-1][key] for key in ("device", "threads") if key in sources[-1]}
-    versions = {name: value for source in sources for name, value in source["versions"].items()}
+    main = record if "alphaiou" in measured or not others else kept
+    versions = {**record["versions"], **main["versions"]}
     for source, group in ((kept, others), (record, measured)):
         given = source.get("versions", {})
         versions |= {name: given[name] for name in group if name in given}
     return record | {
-        **machine,
+        "device": main["device"],
+        "threads": main["threads"],
         "versions": versions,
         "settings": record["settings"] | {"contenders": names},
         "dates": {name: dates[name] for name in names},

@@ -69,13 +69,8 @@ def test_rows_of_others_stay_with_their_dates_and_versions():
         rows = [{"contender": name, "date": date} for name in contenders]
         versions = {"torch": torch_version, **dict.fromkeys(contenders, date)}
         settings = {"pairs": 8, "contenders": list(contenders)}
-        return {
-            "date": date,
-            "threads": int(date),
-            "versions": versions,
-            "settings": settings,
-            "rows": rows,
-        }
+        head = {"date": date, "device": "CPU", "threads": int(date), "versions": versions}
+        return head | {"settings": settings, "rows": rows}
 
     first = oriented.beside({"rows": []}, record("1", "2.1", "alphaiou", "ultralytics"))
     assert first["rows"] == []
