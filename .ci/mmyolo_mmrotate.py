@@ -224,11 +224,11 @@ def row_of(
 
 
 class PreciseComparison(Comparison):
-    """The same in float32 and in float64, of the pairs that have a weight and, in float32, sides.
+    """The same in float32 and in float64, of the pairs that have a weight.
 
     MMRotate's Gaussian losses take the determinant of a matrix, which rounding may make negative
     where a side is short. Such calls are counted, and pairs with a side below one pixel are left
-    out of the comparison. A training with such a call is lost, so theirs, as ``own``, is compared
+    out of its comparison. A training with such a call is lost, so theirs, as ``own``, is compared
     in the training with ours.
     """
 
@@ -261,7 +261,7 @@ class PreciseComparison(Comparison):
         sides = pred[:, 2:4]
         if self.settings["box_format"] == "xyxy":
             sides = sides - pred[:, :2]
-        usable = sides.amin(-1) >= SHORT
+        usable = sides.amin(-1) >= (SHORT if self.own else -math.inf)
         self.pairs, self.short = self.pairs + len(pred), self.short + int((~usable).sum())
         if not usable.any():
             return
