@@ -30,6 +30,7 @@ from alphaiou.data.dataset import load_dataset
 from alphaiou.data.images import decode_image
 from alphaiou.data.pipeline.decoding import fit_image
 from alphaiou.detectors import build_detector
+from alphaiou.detectors.registry import DETR, FASTER_RCNN
 from alphaiou.inference.export import ExportOptions, export_program, metadata, write_program
 from alphaiou.inference.predictor import find_images, for_inference
 from alphaiou.inference.weights import TrainedDetector, load_weights
@@ -42,9 +43,9 @@ SIDE, CALLS = 320, 5
 #: Scores that differ by less are nearly tied: fp32 sums of another order can swap them.
 TIE = 1e-5
 #: The minimum score of each detector, at which photos have some detections.
-SCORES = {"yolov5n": 0.25, "faster_rcnn_r50": 0.1, "detr_r50": 0.1}
+SCORES = {"yolov5n": 0.25, FASTER_RCNN: 0.1, DETR: 0.1}
 #: The photos that each detector is compared on.
-PHOTOS = {"yolov5n": 50, "faster_rcnn_r50": 8, "detr_r50": 8}
+PHOTOS = {"yolov5n": 50, FASTER_RCNN: 8, DETR: 8}
 
 
 def yolov5n(folder: Path, *, epochs: int, subset: float) -> TrainedDetector:
@@ -61,7 +62,7 @@ def untrained(name: str, photos: torch.Tensor) -> TrainedDetector:
     """A detector with random weights, whose classifier is scaled to have some high scores."""
     torch.manual_seed(0)
     detector: Any = build_detector(name, 20, image_size=SIDE).eval()
-    if name == "detr_r50":
+    if name == DETR:
         classifier = detector.network.model.class_labels_classifier
         outputs = detector.network(photos)[0]
     else:

@@ -1,6 +1,6 @@
 """Fuzz our losses and torchvision's with adversarial boxes: non-finite results and errors.
 
-    python -m benchmarks.fuzz [--backend reference] [--pairs 1000000] [--device cpu]
+    python -m benchmarks.fuzz [--backends reference] [--pairs 1000000] [--device cpu]
 
 Results are reported for two domains. ``all`` contains every pair of ``adversarial_pairs``,
 including inverted corners and sizes of 1e±30. ``ordinary`` contains the pairs that a detector can
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -108,16 +109,17 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         help="dtypes to test; the fused backend has no fp64",
     )
     parser.add_argument(
-        "--backend",
+        "--backends",
+        nargs="+",
         choices=["auto", "reference", "fused"],
-        default="auto",
-        help="our backend; auto is fused on CUDA and reference on the CPU",
+        help="our backends; by default fused on CUDA, auto and reference on the CPU",
     )
     add_common_options(parser)
     options = parser.parse_args(argv)
-    if options.backend == "auto":
-        options.backend = "fused" if options.device.type == "cuda" else "reference"
-    if options.backend == "fused":
+    if not options.backends:
+        on_cuda = options.device.type == "cuda"
+        options.backends = ["fused"] if on_cuda else ["auto", "reference"]
+    if "fused" in options.backends:
         options.dtypes = [dtype for dtype in options.dtypes if dtype != "fp64"]
     if options.quick:
         options.pairs = QUICK_PAIRS
@@ -187,11 +189,9 @@ def _batteries(dtype: str, options: argparse.Namespace) -> Iterator[Battery]:
 
 
 def _steps(options: argparse.Namespace) -> Iterator[tuple[str, str, float, PairLoss]]:
-    backend = options.backend
-    for kind in options.kinds:
-        for alpha in options.alphas:
-            loss = partial(alpha_iou_loss, kind=kind, alpha=alpha, backend=backend)
-            yield backend, kind, alpha, loss
+    for backend, kind, alpha in product(options.backends, options.kinds, options.alphas):
+        loss = partial(alpha_iou_loss, kind=kind, alpha=alpha, backend=backend)
+        yield backend, kind, alpha, loss
     for kind in TORCHVISION_KINDS:
         theirs = torchvision_loss(kind)
         if theirs is not None:

@@ -106,9 +106,9 @@ class Browser:
         ground = self.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
 
-    def press(self, key: str, *, shift: bool = False) -> None:
+    def press(self, key: str, *, shift: bool = False, alt: bool = False) -> None:
         """Press and release a key where the focus is."""
-        modifiers = 8 if shift else 0
+        modifiers = 8 * shift + alt
         for kind in ("keyDown", "keyUp"):
             self.call(
                 "Input.dispatchKeyEvent",
@@ -176,6 +176,8 @@ VIRTUAL_KEYS = {
     "Tab": 9,
     "Home": 36,
     "End": 35,
+    "[": 219,
+    "]": 221,
 }
 
 

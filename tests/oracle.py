@@ -254,8 +254,8 @@ def interpiou(pair: Pair, held: Pair, coefficient: float = 0.98) -> Terms:
     return Terms(float(plain_iou(pair)), (float(1 - plain_iou(moved)),))
 
 
-def d_interpiou(pair: Pair, held: Pair, most: float = 0.98) -> Terms:
-    share = min(1 - plain_iou(held), Fraction(most))
+def d_interpiou(pair: Pair, held: Pair, most: float = 0.99) -> Terms:
+    share = min(max(1 - plain_iou(held), Fraction(0.6)), Fraction(most))
     moved = Pair(*(between(side, share) for side in pair))
     return Terms(float(plain_iou(pair)), (float(1 - plain_iou(moved)),))
 

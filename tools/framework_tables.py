@@ -163,6 +163,37 @@ def plain_table(record: Record) -> str:
     return markdown(head, lines, left=2)
 
 
+def plain_kinds_table(record: Record) -> str:
+    """Every kind on the CPU in fp32 on one thread: the default, and its speed relative to others.
+
+    Examples:
+        >>> cell = {"kind": "diou", "pairs": 1000, "dtype": "fp32", "threads": 1}
+        >>> times = {"auto": (0.2, 1.0), "reference": (0.5, 2.5), "torchvision": (0.3, 1.5)}
+        >>> rows = [cell | {"contender": c, "ms": t, "auto_is_faster": f}
+        ...         for c, (t, f) in times.items()]
+        >>> print(plain_kinds_table({"rows": rows}))
+        | loss | 1,000 pairs | × reference | × torchvision |
+        | --- | ---: | ---: | ---: |
+        | DIoU | 0.2 ms | 2.50× | 1.50× |
+    """
+    rows = [row for row in record["rows"] if (row["dtype"], row["threads"]) == ("fp32", 1)]
+    cells = {(row["kind"], row["pairs"], row["contender"]): row for row in rows}
+    sizes = list(dict.fromkeys(row["pairs"] for row in rows))
+    head, lines = ["loss"], []
+    for pairs in sizes:
+        head += [f"{pairs:,} pairs", "× reference", "× torchvision"]
+    for kind in dict.fromkeys(row["kind"] for row in rows):
+        line = [kind_title(kind)]
+        for pairs in sizes:
+            auto, *others = (
+                cells.get((kind, pairs, name), {}) for name in ("auto", "reference", "torchvision")
+            )
+            line.append(_milliseconds(auto.get("ms")))
+            line += [_times(other.get("auto_is_faster")) for other in others]
+        lines.append(line)
+    return markdown(head, lines, left=1)
+
+
 def _milliseconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g} ms"
 

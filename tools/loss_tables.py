@@ -125,7 +125,7 @@ class FuzzLine:
     compared: at α = 0 the slope of a million multiplies every rounding, so it stands apart.
     """
 
-    ours: bool
+    contender: str
     kind: str
     everywhere: tuple[int, int, int]
     ordinary: tuple[int, int, int]
@@ -135,9 +135,15 @@ class FuzzLine:
     off: float | None
     log_gradient_error: float | None
 
+    @property
+    def title(self) -> str:
+        """The loss, and whose it is if it is not our default."""
+        suffix = {"torchvision": ", torchvision", "reference": ", autograd"}
+        return kind_title(self.kind) + suffix.get(self.contender, "")
+
 
 def fuzz_summary(record: Record) -> list[FuzzLine]:
-    """The lines of a fuzz record, one per loss, ours first."""
+    """The lines of a fuzz record, one per implementation and loss, ours first."""
     rows: list[Row] = record["rows"]
     lines = []
     for contender, kind in dict.fromkeys((row["contender"], row["kind"]) for row in rows):
@@ -150,7 +156,7 @@ def fuzz_summary(record: Record) -> list[FuzzLine]:
         plain = [r for r in finite if r["alpha"] == 1 and r["domain"] == "ordinary"]
         lines.append(
             FuzzLine(
-                contender != "torchvision",
+                contender,
                 kind,
                 _counts(finite, "all"),
                 _counts(finite, "ordinary"),
@@ -171,7 +177,7 @@ def fuzz_table(record: Record) -> str:
     head += ["largest gradient, α = 1, ordinary"]
     lines = [
         [
-            kind_title(line.kind) + ("" if line.ours else ", torchvision"),
+            line.title,
             *(f"{count:,}" for count in (*line.everywhere, *line.ordinary)),
             _plain_number(line.largest_gradient),
         ]
@@ -182,12 +188,14 @@ def fuzz_table(record: Record) -> str:
 
 def fuzz_total_table(record: Record) -> str:
     """The totals: all of our losses together, then torchvision's."""
-    lines = fuzz_summary(record)
-    ours = [line for line in lines if line.ours]
-    rows = [[f"ours, {len(ours)} losses, α from 0 to 10", *_total(ours)]]
-    rows += [
-        [f"torchvision {kind_title(line.kind)}", *_total([line])] for line in lines if not line.ours
-    ]
+    lines, rows = fuzz_summary(record), []
+    for contender in dict.fromkeys(line.contender for line in lines):
+        own = [line for line in lines if line.contender == contender]
+        if contender == "torchvision":
+            rows += [[f"torchvision {kind_title(line.kind)}", *_total([line])] for line in own]
+        else:
+            name = "ours, autograd" if contender == "reference" else "ours"
+            rows.append([f"{name}, {len(own)} losses, α from 0 to 10", *_total(own)])
     head = ["implementation", "hard pairs", "values not finite", "gradients not finite"]
     head += ["of them ordinary", "values not finite", "gradients not finite"]
     return markdown(head, rows, left=1)
@@ -210,15 +218,20 @@ def agreement_table(record: Record) -> str:
     """How far fp32 is from float64, one line per loss of ours, over all powers."""
     lines = []
     for line in fuzz_summary(record):
-        own = [r for r in record["rows"] if r["test"] == "agreement" and r["kind"] == line.kind]
-        if not (line.ours and own):
+        own = [
+            row
+            for row in record["rows"]
+            if row["test"] == "agreement"
+            and (row["contender"], row["kind"]) == (line.contender, line.kind)
+        ]
+        if not own:
             continue
         pairs = sum(r["pairs"] for r in own)
         part = sum(r["comparable"] for r in own) / pairs
         everywhere = [sum(r[key] for r in own) / pairs for key in _OFF_EVERYWHERE]
         errors = (line.value_error, line.gradient_error, line.off, line.log_gradient_error)
         lines.append(
-            [kind_title(line.kind), f"{part:.0%}", *map(_small_number, errors)]
+            [line.title, f"{part:.0%}", *map(_small_number, errors)]
             + [f"{share:.1%}" for share in everywhere]
         )
     head = ["loss", "comparable pairs", "error of the value", "error of the gradient, α > 0"]

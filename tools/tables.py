@@ -19,6 +19,7 @@ from tools.framework_tables import (
     frameworks_table,
     mmdetection_table,
     openmmlab_table,
+    plain_kinds_table,
     plain_table,
     versions_table,
 )
@@ -151,6 +152,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "mm-formulas": formulas_table,
     "versions": versions_table,
     "plain": plain_table,
+    "plain-kinds": plain_kinds_table,
     "framework-runs": framework_runs_table,
     "small-sets": small_sets_table,
     "noise": noise_table,

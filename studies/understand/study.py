@@ -8,8 +8,9 @@ Two data sets with 500 training and 500 test images each: photographs of voc320 
 "object", since a small detector hardly learns twenty classes from 500 images, and drawn shapes of
 four classes. YOLOv5n is trained on each for 512 steps with CIoU, with CIoU at twice the box gain,
 and with CIoU and α = 3, five seeds each, with the recipe of ``alphaiou compare``. A run that is
-finished is not repeated, and a stopped one continues. ``analyse`` keeps the detections of the
-finished runs, analyses their errors and writes ``studies/understand/errors.json``.
+finished is not repeated, and a stopped one continues. ``analyse`` analyses the errors of the
+finished runs and writes ``studies/understand/errors.json``, which keeps the measures of the runs
+that it has already: further seeds need no old run folders.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ SETS = {"voc320-objects": 96, "shapes-plain": 64}
 #: The rows: the loss and the factor of its box gain; the first is the baseline.
 ROWS = {"CIoU": ("ciou", 1.0), "CIoU, box gain ×2": ("ciou", 2.0), "α-CIoU (α=3)": ("ciou:3", 1.0)}
 EPOCHS = 16
+
+#: Data set, row and seed of a run, and what was measured on its detections.
+RunKey = tuple[str, str, int]
+Measures = Mapping[str, float]
 
 
 def pack(voc320: Path, out: Path) -> None:
@@ -115,7 +120,7 @@ def run(root: Path, out: Path, seeds: Sequence[int], workers: int) -> int:
 
 def analyse(out: Path, path: Path) -> None:
     """Write the measures of all finished runs, and their changes with intervals over seeds."""
-    records, runs = load_records([out / "records"]), []
+    records, runs = load_records([out / "records"]), _measured(path)
     for name in SETS:
         grid = study_grid(name, out / DATA_LINKS)
         for label, row in grid_runs(grid, records).items():
@@ -125,7 +130,7 @@ def analyse(out: Path, path: Path) -> None:
                     if not (folder / DETECTIONS).exists():
                         keep_detections(folder)
                 measures = _measures(read_kept(folder / DETECTIONS))
-                runs.append({"set": name, "row": label, "seed": seed, "measures": measures})
+                runs[name, label, seed] = measures
     first = next(iter(records.values()))
     content = {
         "device": first["device"],
@@ -136,13 +141,29 @@ def analyse(out: Path, path: Path) -> None:
         "sizes": SETS,
         "seeds": {n: min(_seeds(runs, n, label) for label in ROWS) for n in SETS},
         "rows": _changes(runs),
-        "runs": runs,
+        "runs": [
+            {"set": name, "row": row, "seed": seed, "measures": runs[name, row, seed]}
+            for name in SETS
+            for row in ROWS
+            for seed in sorted(SEEDS)
+            if (name, row, seed) in runs
+        ],
     }
     write_file(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
-def _seeds(runs: Sequence[Mapping[str, Any]], name: str, label: str) -> int:
-    return sum((run["set"], run["row"]) == (name, label) for run in runs)
+def _measured(path: Path) -> dict[RunKey, Measures]:
+    """The runs of a record that is there already."""
+    if not path.exists():
+        return {}
+    return {
+        (run["set"], run["row"], run["seed"]): run["measures"]
+        for run in json.loads(path.read_text())["runs"]
+    }
+
+
+def _seeds(runs: Mapping[RunKey, Measures], name: str, label: str) -> int:
+    return sum((key[0], key[1]) == (name, label) for key in runs)
 
 
 def _measures(kept: KeptDetections) -> dict[str, float]:
@@ -159,14 +180,14 @@ def _measures(kept: KeptDetections) -> dict[str, float]:
     return {name: round(value, 6) for name, value in measures.items()}
 
 
-def _changes(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _changes(runs: Mapping[RunKey, Measures]) -> list[dict[str, Any]]:
     """The change of every measure between two rows, with its 95 % interval over seeds."""
     baseline, gain, power = ROWS
     rows: list[dict[str, Any]] = []
     for name in SETS:
-        some = [run for run in runs if run["set"] == name]
-        for measure in some[0]["measures"] if some else ():
-            model = fit((run["row"], run["seed"], run["measures"][measure]) for run in some)
+        some = {key: measures for key, measures in runs.items() if key[0] == name}
+        for measure in next(iter(some.values()), {}):
+            model = fit((row, seed, one[measure]) for (_, row, seed), one in some.items())
             for row, against in ((gain, baseline), (power, baseline), (power, gain)):
                 change = model.change(row, against)
                 if change is None:

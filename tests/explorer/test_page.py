@@ -13,43 +13,10 @@ from alphaiou.explorer import explorer_page
 from alphaiou.explorer.page import part
 from alphaiou.losses.kinds import kinds_of
 from alphaiou.metrics.columns import PAPER_COLUMNS
+from tests.explorer.steps import make_oriented, middle, set_input, show_tab, text, wait_while
 
 TABS = ("boxes", "curves", "simulation", "results")
 SIZES = [(1200, False), (1200, True), (375, False), (375, True)]
-
-
-def wait_while(browser, condition):
-    """Until something in the page is over."""
-    browser.evaluate(
-        f"new Promise((done) => {{ const look = () => {condition} ? setTimeout(look, 20) : done();"
-        "look(); })"
-    )
-
-
-def show_tab(browser, name):
-    browser.evaluate(f"document.getElementById('tab-{name}').click()")
-    browser.settle()
-    wait_while(browser, "painting")
-
-
-def set_input(browser, name, value):
-    browser.evaluate(
-        f"(() => {{ const input = document.getElementById({name!r}); input.value = {value!r};"
-        "for (const kind of ['input', 'change']) input.dispatchEvent(new Event(kind)); })()"
-    )
-    browser.settle()
-
-
-def text(browser, selector):
-    return browser.evaluate(f"document.querySelector({selector!r}).textContent")
-
-
-def middle(browser, selector):
-    """The middle of an element on the screen."""
-    return browser.evaluate(
-        f"(() => {{ const r = document.querySelector({selector!r}).getBoundingClientRect();"
-        "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
-    )
 
 
 def test_nothing_is_loaded_from_elsewhere():
@@ -67,15 +34,21 @@ def test_results_cannot_close_their_element():
     assert "</script><b>" not in page
 
 
+@pytest.mark.parametrize("oriented", [False, True])
 @pytest.mark.parametrize(("width", "dark"), SIZES)
-def test_every_view_is_drawn_without_an_error_or_a_scroll_bar_across(browser, page, width, dark):
+def test_every_view_is_drawn_without_an_error_or_a_scroll_bar_across(
+    browser, page, width, dark, oriented
+):
     browser.show(page, width=width, dark=dark)
+    if oriented:
+        make_oriented(browser)
     for tab in TABS:
         show_tab(browser, tab)
         assert browser.page_width() <= width
         empty = browser.evaluate(
             f"[...document.querySelectorAll('#{tab} [id^=chart-]')]"
-            ".filter((chart) => !chart.querySelector('polyline')).map(({id}) => id)"
+            ".filter((chart) => chart.checkVisibility() && !chart.querySelector('polyline'))"
+            ".map(({id}) => id)"
         )
         assert empty == []
     assert browser.errors == []
@@ -83,8 +56,9 @@ def test_every_view_is_drawn_without_an_error_or_a_scroll_bar_across(browser, pa
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("oriented", [False, True])
 @pytest.mark.parametrize(("width", "dark"), [(1200, False), (375, True)])
-def test_no_accessibility_finding(browser, page, width, dark):
+def test_no_accessibility_finding(browser, page, width, dark, oriented):
     packages = ("axe_core_python", "axe_playwright_python")
     found = [spec for name in packages if (spec := importlib.util.find_spec(name))]
     if not found:
@@ -92,6 +66,8 @@ def test_no_accessibility_finding(browser, page, width, dark):
     axe = Path(found[0].origin).with_name("axe.min.js").read_text("utf-8")
     browser.show(page, width=width, dark=dark)
     browser.evaluate(axe + ";0")
+    if oriented:
+        make_oriented(browser)
     for tab in TABS:
         show_tab(browser, tab)
         findings = browser.evaluate(
@@ -223,9 +199,11 @@ def test_descent_makes_the_loss_smaller_under_every_kind(browser, page):
     browser.show(page)
     browser.evaluate("change({alpha: 1, kind: 'giou'})")
     falls = browser.evaluate(
-        "Object.keys(KINDS).map((kind) => { const {way} = descentWay(kind, PLAIN, 1, state.pred,"
-        "state.target); const loss = (box) => pairLoss(kind, box, centred(state.target), PLAIN,"
-        "'cxcywh').value; return [kind, loss(way[0]), loss(way.at(-1))]; })"
+        "Object.keys(KINDS).map((kind) => {"
+        "const [pred, target] = [boxNow('pred'), boxNow('target')];"
+        "const {way} = descentWay(kind, PLAIN, 1, pred, target);"
+        "const loss = (box) => pairLoss(kind, box, target, PLAIN, 'cxcywh').value;"
+        "return [kind, loss(way[0]), loss(way.at(-1))]; })"
     )
     assert all(end < start for _, start, end in falls), falls
 
@@ -241,9 +219,12 @@ def test_identical_boxes_have_no_loss_no_pull_and_no_way_to_go(browser, page):
     assert browser.errors == []
 
 
+@pytest.mark.parametrize("oriented", [False, True])
 @pytest.mark.parametrize("alpha", ["0", "0.1", "1", "10"])
-def test_every_alpha_and_gain_can_be_drawn(browser, page, alpha):
+def test_every_alpha_and_gain_can_be_drawn(browser, page, alpha, oriented):
     browser.show(page)
+    if oriented:
+        make_oriented(browser)
     set_input(browser, "alpha", alpha)
     for gain in ("-2", "2"):
         set_input(browser, "gain", gain)

@@ -1,4 +1,7 @@
-"""A million hard pairs for every kind and α: not one value or gradient that is not finite."""
+"""Hard pairs for every kind and α: not one value or gradient that is not finite.
+
+The battery of `benchmarks/fuzz.py` has ten times as many.
+"""
 
 from functools import lru_cache
 
@@ -10,19 +13,19 @@ from alphaiou.losses import modifiers
 from tests.losses.catalogue import CHAINS, KINDS
 from tests.strategies import DTYPES, FORMATS, adversarial_pairs, encode
 
-CHUNK = 250_000
+CHUNK = 25_000
 ALPHAS = (0.0, 0.5, 1.0, 2.0, 3.0, 10.0)
 
 
 @lru_cache(maxsize=len(DTYPES) * len(FORMATS))
 def chunk(dtype, box_format):
-    """A quarter of a million pairs of one dtype, written in one format."""
+    """Pairs of one dtype, written in one format."""
     pairs = adversarial_pairs(CHUNK, dtype=dtype, seed=DTYPES.index(dtype))
     return tuple(encode(boxes, box_format) for boxes in pairs)
 
 
 def fuzz(alpha, **options):
-    """A million pairs: every dtype, and over the six α each of them in every format."""
+    """Every dtype, and over the six α each of them in every format."""
     for index, dtype in enumerate(DTYPES):
         box_format = FORMATS[(index + ALPHAS.index(alpha)) % len(FORMATS)]
         pair = chunk(dtype, box_format)
@@ -43,18 +46,18 @@ def first_bad(tensor, pred, target):
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_million_hard_pairs(kind, alpha):
+def test_hard_pairs(kind, alpha):
     fuzz(alpha, kind=KINDS[kind].ours)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_million_hard_pairs_under_modifiers(chain, alpha):
+def test_hard_pairs_under_modifiers(chain, alpha):
     fuzz(alpha, kind="ciou", modifiers=CHAINS[chain].ours)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_million_hard_pairs_under_wise(version):
+def test_hard_pairs_under_wise(version):
     fuzz(3.0, kind="diou", modifiers=(modifiers.Wise(version=version, momentum=0.5),))

@@ -228,6 +228,7 @@ def test_defaults():
 
 DIAGONAL = ([0.0, 0.0, 2.0, 2.0], [1.0, 1.0, 3.0, 3.0])  # IoU 1/7, hull 3 × 3, ρ² 2, c² 18
 CROSSED = ([0.0, 0.0, 4.0, 2.0], [0.0, 0.0, 2.0, 4.0])  # IoU 1/3, hull 4 × 4, ρ² 2, c² 32
+NEAR = ([0.2, 0.2, 2.2, 2.2], [0.0, 0.0, 2.0, 2.0])  # IoU above 0.4
 TURN = 4 / math.pi**2 * (math.atan(0.5) - math.atan(2.0)) ** 2
 HALF = (1 - math.exp(-0.5)) ** 4  # the shape cost of a side half as long as the other
 
@@ -277,6 +278,8 @@ HALF = (1 - math.exp(-0.5)) ** 4  # the shape cost of a side half as long as the
         ("biou", CROSSED, 1, (0.9, 2 / 3 - 0.1, 0.4, 0.4)),
         # half way lies the square of 3
         ("interpiou_half", CROSSED, 1 / 3, (5 / 11,)),
+        # 1 − IoU is less than 0.6: 0.4 of the offset of 0.2 are left
+        ("d_interpiou", NEAR, 1.8**2 / (8 - 1.8**2), (1 - 1.92**2 / (8 - 1.92**2),)),
         ("biou_beta", CROSSED, 1, (0.75, 2 / 3 - 0.25, 0.25, 0.25)),
     ],
 )

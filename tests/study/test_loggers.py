@@ -11,6 +11,7 @@ from alphaiou.study.report import loggers
 from alphaiou.study.report.loggers import LOGGERS, RunLogger, scalars
 from alphaiou.training.callbacks import Callback
 from alphaiou.training.loop import fit
+from benchmarks.tiny import wait_for
 from tests.training.runs import tiny_recipe, write_shapes
 
 EPOCHS = 2
@@ -126,15 +127,17 @@ def test_wandb_offline(run, folder, monkeypatch):
     assert folder.name in path.name
     from wandb.proto.wandb_internal_pb2 import Record
 
-    rows = []
-    for data in leveldb_records(path.read_bytes()[WANDB_HEADER:], WANDB_HEADER):
-        record = Record.FromString(data)
-        if record.WhichOneof("record_type") == "history":
-            items = record.history.item
-            rows.append({item.key or "/".join(item.nested_key): item.value_json for item in items})
-    logged = [json.loads(row["train/box"]) for row in rows if "train/box" in row]
+    def rows():
+        """The history, which a process of W&B writes to the file."""
+        for data in leveldb_records(path.read_bytes()[WANDB_HEADER:], WANDB_HEADER):
+            record = Record.FromString(data)
+            if record.WhichOneof("record_type") == "history":
+                items = record.history.item
+                yield {item.key or "/".join(item.nested_key): item.value_json for item in items}
+
+    wait_for(lambda: any("predictions/format" in row for row in rows()))
+    logged = [json.loads(row["train/box"]) for row in rows() if "train/box" in row]
     assert logged == pytest.approx(curve(run[1], "train/box"))
-    assert any("predictions/format" in row for row in rows)
 
 
 def test_a_package_that_is_not_installed(monkeypatch):

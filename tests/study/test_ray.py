@@ -63,7 +63,10 @@ def two_machines(tmp_path, monkeypatch):
     # lost when it has not answered five times, between which Ray lets three seconds pass.
     config = {"worker_niceness": 0, "health_check_period_ms": 500}
     head = {"num_cpus": 0, "_system_config": config}
+    # Not of the cluster: services that other tests have left, such as that of W&B.
+    others = set(psutil.Process().children(recursive=True))
     made = Cluster(initialize_head=True, head_node_args=head)
+    made.others = others
     machines = [made.add_node(num_cpus=1) for _ in range(2)]
     yield made, machines
     ray.shutdown()
@@ -76,14 +79,14 @@ def cluster(tmp_path, monkeypatch):
     with two_machines(tmp_path, monkeypatch) as (made, machines):
         made.processes = set()
         yield made, machines
-        made.processes |= {process for process, _ in ray_processes()}
+        made.processes |= {process for process, _ in ray_processes(made)}
     wait_for(lambda: all(map(is_over, made.processes)))
 
 
-def ray_processes():
+def ray_processes(cluster):
     """The processes of the cluster, with their command lines."""
     found = []
-    for process in psutil.Process().children(recursive=True):
+    for process in set(psutil.Process().children(recursive=True)) - cluster.others:
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
             line = " ".join(process.cmdline())
             if "multiprocessing" not in line:
@@ -151,7 +154,7 @@ def test_nothing_is_lost_with_a_machine(cluster, boards, data, tmp_path, monkeyp
         assert place == made.head_node.node_id  # before it ends and after
         if len(heard) == len(machines) == 2:  # both are at work
             machine = machines.pop()
-            made.processes |= {process for process, _ in ray_processes()}
+            made.processes |= {process for process, _ in ray_processes(made)}
             made.remove_node(machine, allow_graceful=False)
             os.kill(process, signal.SIGKILL)
             write_file(lost, machine.node_id)
@@ -178,9 +181,9 @@ def test_nothing_is_lost_with_a_machine(cluster, boards, data, tmp_path, monkeyp
         assert {"findings.json", "best.safetensors"} <= {one.name for one in path.parent.iterdir()}
 
 
-def training():
+def training(cluster):
     """The processes of Ray that train."""
-    return [process for process, line in ray_processes() if line.startswith("ray::_train")]
+    return [process for process, line in ray_processes(cluster) if line.startswith("ray::_train")]
 
 
 LONGER = grid(IOU, POWERED, recipe=replace(TINY, epochs=15))
@@ -202,7 +205,7 @@ def test_nothing_is_lost_or_repeated_with_a_process(cluster, alone, data, tmp_pa
         def epoch_done(entry):
             heard[planned.name].append(entry["epoch"])
             if len(heard) == 2 and not killed:
-                killed.extend(training()[:1])
+                killed.extend(training(made)[:1])
                 killed[0].kill()
 
         return Report(epoch_done=epoch_done)
@@ -223,7 +226,7 @@ def test_a_killed_grid_leaves_no_run_on_the_cluster_and_goes_on(cluster, alone, 
     with one_process(compute, LONGER, folder, data, log, None, made.address) as process:
         wait_for(lambda: events(log, "epoch") or not process.is_alive())
         process.kill()
-        wait_for(lambda: training() == [])
+        wait_for(lambda: training(made) == [])
     assert not list(folder.glob("*/record.json")), "it was over before it could be killed"
     first, second = names(LONGER)
     shutil.rmtree(folder / first, ignore_errors=True)

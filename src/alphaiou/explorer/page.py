@@ -8,12 +8,21 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from alphaiou.losses.kinds import KINDS, Kind, kinds_of
+from alphaiou.losses.kinds import KINDS, Kind
 from alphaiou.metrics.columns import PAPER_COLUMNS, column_title
 
 PARTS = files("alphaiou.explorer") / "parts"
 #: The arithmetic, which runs without a page.
-ARITHMETIC = ("dual.js", "geometry.js", "terms.js", "formula.js", "properties.js", "simulate.js")
+ARITHMETIC = (
+    "dual.js",
+    "geometry.js",
+    "oriented.js",
+    "gaussians.js",
+    "terms.js",
+    "formula.js",
+    "properties.js",
+    "simulate.js",
+)
 #: The views, which draw with it.
 VIEWS = (
     "view.js",
@@ -21,6 +30,7 @@ VIEWS = (
     "descent.js",
     "stage.js",
     "losses.js",
+    "angles.js",
     "surfaces.js",
     "curves.js",
     "play.js",
@@ -42,7 +52,7 @@ def explorer_page(results: Sequence[Mapping[str, Any]] | None = None) -> str:
     if results is None:
         results = json.loads(part("results.json"))
     data = {
-        "kinds": {name: _labels(KINDS[name]) for name in kinds_of()},
+        "kinds": {name: _labels(kind) for name, kind in KINDS.items() if isinstance(kind, Kind)},
         "columns": {name: column_title(name) for name in PAPER_COLUMNS},
         "results": results,
     }

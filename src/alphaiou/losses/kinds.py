@@ -280,9 +280,9 @@ def interpiou(pair: PairGeometry, *, coefficient: float = 0.98) -> Terms:
     return Terms(pair.iou, (_interpolated_misfit(pair, keep),))
 
 
-def d_interpiou(pair: PairGeometry, *, most: float = 0.98) -> Terms:
-    """Dynamic InterpIoU: ``c = min(1 − IoU, most)``, held constant in the gradient."""
-    keep = pair.iou.detach().clamp(min=1.0 - interpolation(most))
+def d_interpiou(pair: PairGeometry, *, most: float = 0.99) -> Terms:
+    """Dynamic InterpIoU: c is 1 − IoU between 0.6 and ``most``, held constant in the gradient."""
+    keep = pair.iou.detach().clamp(max=0.4).clamp(min=1.0 - interpolation(most))
     return Terms(pair.iou, (_interpolated_misfit(pair, keep),))
 
 

@@ -95,6 +95,32 @@ def test_second_derivatives_are_those_of_the_reference():
     torch.testing.assert_close(*found)
 
 
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_loss_and_gradient_can_be_saved_for_a_backward_pass(reduction):
+    pred, target = generic_pairs(6, seed=8)
+    found = []
+    for backend in ("auto", "reference"):
+        leaf, gain = pred.clone().requires_grad_(), torch.tensor(2.0, requires_grad=True)
+        loss = alpha_iou_loss(leaf, target, kind="ciou", reduction=reduction, backend=backend)
+        (loss * loss * gain).sum().backward()
+        (leaf.grad.mul_(gain).sum() * gain).backward()
+        found.append((loss.detach(), leaf.grad.detach(), gain.grad))
+    for ours, reference in zip(*found, strict=True):
+        assert ours.abs().max() > 0
+        torch.testing.assert_close(ours, reference)
+
+
+def test_another_default_device_does_not_matter():
+    pred, target = generic_pairs(6, seed=9)
+    expected = loss_and_gradient(pred, target, kind="ciou", backend="reference")
+    for cached in (plain._functions, plain._number):
+        cached.cache_clear()
+    with torch.device("meta"):
+        found = loss_and_gradient(pred, target, kind="ciou")
+    for ours, reference in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, reference)
+
+
 def test_a_scheduled_alpha_moves():
     pred, target = generic_pairs(6, seed=6)
     module = AlphaIoULoss("giou", AlphaSchedule(1.0, 3.0), reduction="none")

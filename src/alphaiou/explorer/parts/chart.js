@@ -2,9 +2,11 @@
 
 const CHART = { width: 420, height: 260, left: 44, right: 12, top: 12, bottom: 38 };
 const SPILL = 6; // how far a point at the edge may reach beyond the axes
+const COLOURS = 7;
 
 /** Round numbers along an axis, about five of them. */
-function ticks({ low, high }) {
+function ticks({ low, high, places }) {
+  if (places) return places;
   const rough = (high - low) / 5;
   const scale = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * scale).find((s) => s >= 0.999 * rough);
@@ -12,6 +14,9 @@ function ticks({ low, high }) {
   const last = Math.floor(high / step + 1e-9);
   return Array.from({ length: last - first + 1 }, (_, i) => +((first + i) * step).toFixed(10));
 }
+
+/** A colour of its own for each line, and dashes once the colours are used up. */
+const seriesStyle = (i) => `s${i % COLOURS}${i < COLOURS ? "" : " dashed"}`;
 
 /** Where values lie in the drawing. */
 function chartScales(x, y) {

@@ -8,7 +8,7 @@ const curve = (f, style) => ({ points: IOUS.map((iou) => [iou, f(iou)]), style }
 /** Two lines, a grey one where the plain loss is, the turning point and this pair. */
 function drawWeights(id, label, y, shown, plain) {
   const { alpha, gain } = state;
-  const { iou } = pairLoss("iou", state.pred, state.target, PLAIN);
+  const { iou } = lossNow("iou", PLAIN);
   const point = alpha > 0 ? gainedTurningPoint(alpha, gain) : null;
   drawChart(byId(id), {
     label: `${label} against the IoU, α ${alpha}, weight ${gain}`,

@@ -8,19 +8,20 @@ const ARRIVED = 0.95; // the IoU at which descent has done its work
 const centred = ([x1, y1, x2, y2]) => [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1];
 
 /**
- * The boxes (cx, cy, w, h) on the way from a prediction under one loss, and the IoU at its end.
+ * The boxes on the way from a prediction under one loss, and the IoU at its end.
  *
- * The rule is that of targets of area 1, whatever the pixels: with s the root of the target's area,
- * a step in pixels is s² times one by the gradient in pixels.
+ * Boxes are (cx, cy, w, h) or (cx, cy, w, h, θ). The rule is that of targets of area 1, whatever
+ * the pixels: with s the root of the target's area, a step in pixels is s² times one by the
+ * gradient in pixels; an angle has no unit.
  */
-function descentWay(kind, powers, gain, predCorners, targetCorners) {
-  const target = centred(targetCorners);
+function descentWay(kind, powers, gain, pred, target) {
   const area = target[2] * target[3];
-  const lossOf = (box) => pairLoss(kind, box, target, powers, "cxcywh");
-  const way = [centred(predCorners)];
+  const lossOf = (box) => pairLoss(kind, box, target, powers, formatOf(box));
+  const rate = gain * DESCENT_RATE;
+  const way = [pred];
   let loss = lossOf(way[0]);
   while (way.length <= DESCENT_STEPS && loss.iou < ARRIVED) {
-    way.push(descendOnce(way.at(-1), loss, area * gain * DESCENT_RATE, MIN_SIDE * Math.sqrt(area)));
+    way.push(descendOnce(way.at(-1), loss, area * rate, MIN_SIDE * Math.sqrt(area), rate));
     loss = lossOf(way.at(-1));
   }
   return { way, iou: loss.iou };

@@ -1,32 +1,46 @@
-// Dual numbers: a value with its derivatives by the four numbers of the predicted box.
+// Dual numbers: a value with its derivatives by the four or five numbers of the predicted box.
 //
 // Ties follow torch: the gradient of max and min is shared, that of abs and relu is 0 at 0.
 
 class Dual {
-  constructor(value, a = 0, b = 0, c = 0, d = 0) {
+  constructor(value, a = 0, b = 0, c = 0, d = 0, e = 0) {
     this.value = value;
     this.a = a;
     this.b = b;
     this.c = c;
     this.d = d;
+    this.e = e;
   }
 
   static lift(x) {
     return x instanceof Dual ? x : new Dual(x);
   }
 
-  /** The four numbers of a box, each its own variable. */
-  static variables([p, q, r, s]) {
-    return [new Dual(p, 1), new Dual(q, 0, 1), new Dual(r, 0, 0, 1), new Dual(s, 0, 0, 0, 1)];
+  /** The four numbers of a box and perhaps its angle, each its own variable. */
+  static variables([p, q, r, s, angle = 0]) {
+    return [
+      new Dual(p, 1),
+      new Dual(q, 0, 1),
+      new Dual(r, 0, 0, 1),
+      new Dual(s, 0, 0, 0, 1),
+      new Dual(angle, 0, 0, 0, 0, 1),
+    ];
   }
 
   get gradient() {
-    return [this.a, this.b, this.c, this.d];
+    return [this.a, this.b, this.c, this.d, this.e];
   }
 
   /** A function of this number, by its value and its slope. */
   chain(value, slope) {
-    return new Dual(value, slope * this.a, slope * this.b, slope * this.c, slope * this.d);
+    return new Dual(
+      value,
+      slope * this.a,
+      slope * this.b,
+      slope * this.c,
+      slope * this.d,
+      slope * this.e,
+    );
   }
 
   /** A function of two numbers, by its value and its slopes. */
@@ -37,6 +51,7 @@ class Dual {
       slope * this.b + otherSlope * other.b,
       slope * this.c + otherSlope * other.c,
       slope * this.d + otherSlope * other.d,
+      slope * this.e + otherSlope * other.e,
     );
   }
 
@@ -86,7 +101,9 @@ class Dual {
   }
 
   min(x) {
-    return this.negative().max(Dual.lift(x).negative()).negative();
+    const other = Dual.lift(x);
+    if (this.value === other.value) return this.join(other, this.value, 0.5, 0.5);
+    return this.value < other.value ? this : other;
   }
 
   /** At least a number; unlike `max`, the whole gradient at the number itself. */
@@ -105,6 +122,27 @@ class Dual {
 
   expm1() {
     return this.chain(Math.expm1(this.value), Math.exp(this.value));
+  }
+
+  log() {
+    return this.chain(Math.log(this.value), 1 / this.value);
+  }
+
+  log1p() {
+    return this.chain(Math.log1p(this.value), 1 / (1 + this.value));
+  }
+
+  cos() {
+    return this.chain(Math.cos(this.value), -Math.sin(this.value));
+  }
+
+  sin() {
+    return this.chain(Math.sin(this.value), Math.cos(this.value));
+  }
+
+  /** The square root, with slope 0 at 0. */
+  root() {
+    return this.value > 0 ? this.pow(0.5) : new Dual(0);
   }
 
   atan2(other) {

@@ -19,22 +19,31 @@ function powerLoss(similarity, alpha) {
   return similarity.chain(-Math.log(Math.max(similarity.value, LOG_FLOOR)), slope);
 }
 
+/** The loss of the terms of a pair; `powers` are those of `pairLoss`. */
+function lossOfTerms({ similarity, penalties }, { alpha, penaltyAlpha }) {
+  const penaltyPower = penaltyAlpha ?? (alpha || 1);
+  return penalties.reduce(
+    (loss, penalty) => loss.plus(power(penalty, penaltyPower)),
+    powerLoss(similarity, alpha),
+  );
+}
+
 /**
  * The loss of one pair, with its gradient by the prediction's numbers and what it is made of.
  *
  * `powers` holds `alpha` (α₁) and `penaltyAlpha` (α₂; null: the same as α₁, 1 where that is 0).
+ * `format` is xyxy, cxcywh, or cxcywhr for oriented boxes.
  */
 function pairLoss(kind, pred, target, powers, format = "xyxy") {
-  const pair = pairGeometry(pred, target, format);
-  const { similarity, penalties } = KINDS[kind](pair);
-  const penaltyAlpha = powers.penaltyAlpha ?? (powers.alpha || 1);
-  let loss = powerLoss(similarity, powers.alpha);
-  for (const penalty of penalties) loss = loss.plus(power(penalty, penaltyAlpha));
+  const isOriented = format === "cxcywhr";
+  const pair = isOriented ? orientedGeometry(pred, target) : pairGeometry(pred, target, format);
+  const terms = (isOriented ? ORIENTED_KINDS : KINDS)[kind](pair);
+  const loss = lossOfTerms(terms, powers);
   return {
     value: loss.value,
-    gradient: loss.gradient,
+    gradient: loss.gradient.slice(0, pred.length),
     iou: pair.iou.value,
-    similarity: similarity.value,
-    penalties: penalties.map((penalty) => penalty.value),
+    similarity: terms.similarity.value,
+    penalties: terms.penalties.map((penalty) => penalty.value),
   };
 }

@@ -16,6 +16,7 @@ function drawControls() {
   }
   byId("controls").classList.toggle("tied", state.tied);
   byId("tied").checked = state.tied;
+  byId("oriented").checked = state.oriented;
   byId("penalty-alpha").disabled = state.tied;
 }
 
@@ -39,8 +40,15 @@ function onTabKey(event) {
   showTab(tabs[(next + tabs.length) % tabs.length], { focus: true });
 }
 
-byId("kind").append(
-  ...Object.keys(KINDS).map((kind) => htmlElement("option", DATA.kinds[kind].title, { value: kind })));
+/** What belongs to oriented boxes is hidden for axis-aligned ones. */
+modes.push(() => {
+  byId("kind").replaceChildren(...Object.keys(kindsNow()).map((kind) =>
+    htmlElement("option", DATA.kinds[kind].title, { value: kind })));
+  for (const element of document.querySelectorAll("[data-oriented]")) {
+    element.hidden = !state.oriented;
+  }
+});
+byId("oriented").addEventListener("change", (event) => change({ oriented: event.target.checked }));
 byId("kind").addEventListener("change", (event) => change({ kind: event.target.value }));
 byId("alpha").addEventListener("input", (event) => change({ alpha: Number(event.target.value) }));
 byId("penalty-alpha").addEventListener("input", (event) =>

@@ -6,16 +6,19 @@ const SHARE_THRESHOLDS = [0.5, 0.75, 0.95];
 const SEED = 7;
 const play = { own: null, rival: null, key: "", running: false };
 
+/** The chosen kind, if it is one of axis-aligned boxes: the simulation has no others. */
+const simulatedKind = () => (state.kind in KINDS ? state.kind : START.kind);
+
 /** The loss that the chosen one is set beside. */
 function rivalLoss() {
   const choice = byId("rival").value;
-  return choice === "plain" ? [state.kind, PLAIN, 1] : [choice, powers(), state.gain];
+  return choice === "plain" ? [simulatedKind(), PLAIN, 1] : [choice, powers(), state.gain];
 }
 
 function restartSimulation() {
   const cases = anchorPoints(Number(byId("points").value), SEED).flatMap(casesAt);
   play.running = false;
-  play.own = new Descent(cases, state.kind, powers(), state.gain, ITERATIONS);
+  play.own = new Descent(cases, simulatedKind(), powers(), state.gain, ITERATIONS);
   play.rival = new Descent(cases, ...rivalLoss(), ITERATIONS);
 }
 

@@ -3,7 +3,6 @@
 const SCORES = Object.keys(DATA.columns);
 const AP_THRESHOLDS = SCORES.filter((score) => /^ap\d/.test(score))
   .map((score) => Number(score.slice(2)));
-const COLOURS = 7;
 
 const signed = (points) => `${points < 0 ? "−" : "+"}${Math.abs(points).toFixed(2)}`;
 
@@ -13,9 +12,6 @@ const byScore = (values) => Object.fromEntries(SCORES.map((score, i) => [score, 
 /** A change, and below it the interval if there are several seeds. */
 const changeText = ([mean, low, high]) =>
   signed(mean) + (low === undefined ? "" : `\n${signed(low)} to ${signed(high)}`);
-
-/** A colour of its own for each line, and dashes once the colours are used up. */
-const seriesStyle = (i) => `s${i % COLOURS}${i < COLOURS ? "" : " dashed"}`;
 
 function drawResults() {
   const setting = DATA.results[Number(byId("setting").value)];

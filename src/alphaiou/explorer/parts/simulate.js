@@ -13,11 +13,11 @@ function stepSize(iteration, iterations) {
   return LEARNING_RATE * 0.1 ** decays;
 }
 
-/** One step of a box (cx, cy, w, h): B ← B − η·(2 − IoU)·∂L/∂B, sides kept above the least. */
-function descendOnce(box, loss, rate, leastSide = MIN_SIDE) {
-  const factor = rate * (2 - loss.iou);
-  const moved = box.map((number, i) => number - factor * loss.gradient[i]);
-  return [moved[0], moved[1], Math.max(moved[2], leastSide), Math.max(moved[3], leastSide)];
+/** One step of a box: B ← B − η·(2 − IoU)·∂L/∂B, sides kept above the least; θ has its own η. */
+function descendOnce(box, loss, rate, leastSide = MIN_SIDE, angleRate = rate) {
+  const [x, y, w, h, ...angle] = box.map((number, i) =>
+    number - (i < 4 ? rate : angleRate) * (2 - loss.iou) * loss.gradient[i]);
+  return [x, y, Math.max(w, leastSide), Math.max(h, leastSide), ...angle];
 }
 
 /** Boxes (cx, cy, w, h) at a point, of every area and aspect ratio, with every target. */

@@ -5,7 +5,7 @@ const BANDS = 14;
 const FRAME_BUDGET = 10; // milliseconds of a frame for panels that are out of date
 
 const panels = Object.fromEntries(
-  Object.keys(KINDS).map((kind) => {
+  Object.keys(DATA.kinds).map((kind) => {
     const button = htmlElement("button", "", { type: "button" });
     const canvas = htmlElement("canvas", "", { "aria-hidden": "true" });
     const caption = htmlElement("span", "", { class: "caption" });
@@ -20,13 +20,11 @@ const panels = Object.fromEntries(
 
 /** The loss with the prediction's centre at every point of a mesh over the stage. */
 function surfaceMesh(kind, powers, pred, target) {
-  const [, , w, h] = centred(pred);
-  const goal = centred(target);
   return Array.from({ length: MESH.rows }, (_, row) =>
     Array.from({ length: MESH.columns }, (_, column) => {
       const cx = (STAGE.width * column) / (MESH.columns - 1);
       const cy = (STAGE.height * row) / (MESH.rows - 1);
-      return pairLoss(kind, [cx, cy, w, h], goal, powers, "cxcywh").value;
+      return pairLoss(kind, [cx, cy, ...pred.slice(2)], target, powers, formatOf(target)).value;
     }),
   );
 }
@@ -61,7 +59,8 @@ function paintSurface(context, mesh, width, height) {
   for (let y = 0, at = 0; y < height; y += 1) {
     for (let x = 0; x < width; x += 1, at += 4) {
       const share = (meshAt(mesh, x / (width - 1), y / (height - 1)) - low) / (high - low || 1);
-      const [r, g, b] = colours[Math.min(Math.floor(share * BANDS), BANDS - 1)];
+      // Between two equal points rounding may give a little less or more than both.
+      const [r, g, b] = colours[Math.min(Math.max(Math.floor(share * BANDS), 0), BANDS - 1)];
       image.data.set([r, g, b, 255], at);
     }
   }
@@ -73,16 +72,23 @@ function drawPanel(kind) {
   const { context, width } = sizedCanvas(panel.canvas);
   paintSurface(context, panel.mesh, panel.canvas.width, panel.canvas.height);
   const scale = width / STAGE.width;
-  const descent = descentWay(kind, powers(), state.gain, state.pred, state.target);
+  const descent = descentWay(kind, powers(), state.gain, boxNow("pred"), boxNow("target"));
   context.scale(scale, scale);
   context.lineWidth = 1.5 / scale;
   context.setLineDash([5 / scale, 3 / scale]);
   context.strokeStyle = colour("--outline");
-  const [x1, y1, x2, y2] = state.target;
-  context.strokeRect(x1, y1, x2 - x1, y2 - y1);
+  outlineBox(context, boxNow("target"));
   context.setLineDash([]);
   drawWay(context, descent.way, scale);
   panel.end.textContent = descentText(descent);
+}
+
+function outlineBox(context, [cx, cy, w, h, angle = 0]) {
+  context.save();
+  context.translate(cx, cy);
+  context.rotate(angle);
+  context.strokeRect(-w / 2, -h / 2, w, h);
+  context.restore();
 }
 
 /** A line from a ring where descent starts to a disc where it ends. */
@@ -110,14 +116,15 @@ let painting = false;
 /** Panels that are out of date, a few in every frame: the boxes follow the hand meanwhile. */
 function paintSome() {
   if (byId("boxes").hidden) outdated = [];
+  outdated = outdated.filter((kind) => kind in kindsNow());
   const start = performance.now();
   while (outdated.length && performance.now() - start < FRAME_BUDGET) {
     const kind = outdated.shift();
     const panel = panels[kind];
-    const [, , w, h] = centred(state.pred);
-    const key = JSON.stringify([w.toFixed(6), h.toFixed(6), state.target, powers()]);
+    const [pred, target] = [boxNow("pred"), boxNow("target")];
+    const key = JSON.stringify([pred.slice(2).map((x) => x.toFixed(6)), target, powers()]);
     if (panel.key !== key) {
-      panel.mesh = surfaceMesh(kind, powers(), state.pred, state.target);
+      panel.mesh = surfaceMesh(kind, powers(), pred, target);
       panel.key = key;
     }
     drawPanel(kind);
@@ -129,9 +136,10 @@ function paintSome() {
 function drawSurfaces() {
   for (const [kind, { button }] of Object.entries(panels)) {
     button.setAttribute("aria-pressed", String(kind === state.kind));
+    button.hidden = !(kind in kindsNow());
   }
   // Those that wait stay in their order, so that none waits for ever while a box is dragged.
-  outdated = [...new Set([...outdated, ...Object.keys(panels)])];
+  outdated = [...new Set([...outdated, ...Object.keys(kindsNow())])];
   if (!painting) {
     painting = true;
     requestAnimationFrame(paintSome);

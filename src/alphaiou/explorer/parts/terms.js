@@ -3,7 +3,8 @@
 const GAP_CEILING = 1e3; // PIoU's exponential is 0 long before an edge is this many sides away
 const NWD_CONSTANT = 12.8; // pixels
 const BIOU_BETA = 0.2;
-const INTERPOLATION = 0.98; // InterpIoU's c, and the most that D-InterpIoU takes
+const INTERPOLATION = 0.98; // InterpIoU's c
+const [LEAST, MOST] = [0.6, 0.99]; // of D-InterpIoU's c
 
 const distancePenalty = (pair) => squaredDistance(pair, pair.x.center, pair.y.center);
 
@@ -43,8 +44,7 @@ function nwdSimilarity({ x, y }) {
   const spread = normSquared(x.growth.times(0.5 * x.shape), y.growth.times(0.5 * y.shape));
   const place = normSquared(x.center.times(x.shape), y.center.times(y.shape));
   const squared = place.plus(spread);
-  const distance = squared.value > 0 ? squared.pow(0.5) : new Dual(0);
-  return distance.times(-Math.max(x.unit, y.unit) / NWD_CONSTANT).exp();
+  return squared.root().times(-Math.max(x.unit, y.unit) / NWD_CONSTANT).exp();
 }
 
 function biouPenalties({ x, y }) {
@@ -107,6 +107,21 @@ const KINDS = {
   }),
   d_interpiou: (pair) => ({
     similarity: pair.iou,
-    penalties: [interpolatedMisfit(pair, Math.max(pair.iou.value, 1 - INTERPOLATION))],
+    penalties: [interpolatedMisfit(pair, Math.max(Math.min(pair.iou.value, 1 - LEAST), 1 - MOST))],
   }),
+};
+
+/** The kinds of oriented boxes. */
+const ORIENTED_KINDS = {
+  iou: (pair) => ({ similarity: pair.iou, penalties: [] }),
+  giou: (pair) => ({ similarity: pair.iou, penalties: [orientedHullGap(pair)] }),
+  diou: (pair) => ({ similarity: pair.iou, penalties: [orientedDistance(pair)] }),
+  ciou: (pair) => ({
+    similarity: pair.iou,
+    penalties: [orientedDistance(pair), orientedAspect(pair)],
+  }),
+  probiou: (pair) => ({ similarity: hellinger(pair), penalties: [] }),
+  kld: (pair) => ({ similarity: ofDistance(kullbackLeibler(pair)), penalties: [] }),
+  gwd: (pair) => ({ similarity: ofDistance(wasserstein(pair)), penalties: [] }),
+  kfiou: (pair) => ({ similarity: kalmanOverlap(pair), penalties: [orientedDistance(pair)] }),
 };

@@ -1,6 +1,7 @@
 // What the views share: the state, how it changes, and numbers, lists and tables as text.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
+const DEGREE = Math.PI / 180;
 const START = {
   kind: "diou",
   alpha: 3,
@@ -9,12 +10,15 @@ const START = {
   gain: 1,
   pred: [104, 72, 234, 184],
   target: [150, 110, 290, 220],
+  oriented: false,
+  angles: { pred: -20 * DEGREE, target: 10 * DEGREE }, // of oriented boxes, about their centres
 };
 const STAGE = { width: 400, height: 300 };
 const PLAIN = { alpha: 1, penaltyAlpha: 1 };
 
 const state = structuredClone(START);
 const views = []; // { tab, draw }
+const modes = []; // what to do when boxes become oriented, or axis-aligned again
 
 const byId = (id) => document.getElementById(id);
 const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
@@ -23,18 +27,55 @@ const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
 function change(patch) {
   Object.assign(state, patch);
   if (state.tied) state.penaltyAlpha = state.alpha || 1;
+  if (!(state.kind in kindsNow())) state.kind = START.kind;
   redrawSoon();
 }
 
 let redrawPending = false;
+let drawnMode = null;
 function redrawSoon() {
   if (redrawPending) return;
   redrawPending = true;
   requestAnimationFrame(() => {
     redrawPending = false;
+    if (drawnMode !== state.oriented) {
+      drawnMode = state.oriented;
+      for (const show of modes) show();
+    }
     for (const view of views) if (!view.tab || !byId(view.tab).hidden) view.draw();
   });
 }
+
+/** The kinds that read the boxes as they are. */
+const kindsNow = () => (state.oriented ? ORIENTED_KINDS : KINDS);
+
+/** A box as (cx, cy, w, h), and its angle if it is oriented. */
+const boxNow = (which) =>
+  [...centred(state[which]), ...(state.oriented ? [state.angles[which]] : [])];
+
+/** The format of a box (cx, cy, w, h) that may have an angle. */
+const formatOf = (box) => (box.length === 5 ? "cxcywhr" : "cxcywh");
+
+/** The loss of the pair on the stage, with its gradient by the four sides, and by the angle. */
+function lossNow(kind, powers) {
+  if (!state.oriented) {
+    const loss = pairLoss(kind, state.pred, state.target, powers);
+    return { ...loss, sides: loss.gradient };
+  }
+  const loss = pairLoss(kind, boxNow("pred"), boxNow("target"), powers, "cxcywhr");
+  const [x, y, w, h, angle] = loss.gradient;
+  const [along, across] = rotated(x, y, -state.angles.pred).map((slope) => slope / 2);
+  return { ...loss, sides: [along - w, across - h, along + w, across + h], angle };
+}
+
+/** A vector turned by an angle. */
+function rotated(x, y, angle) {
+  const [cosine, sine] = [Math.cos(angle), Math.sin(angle)];
+  return [cosine * x - sine * y, sine * x + cosine * y];
+}
+
+/** An angle in degrees, from −90 to below 90: a rectangle turned by 180° is the same. */
+const degrees = (angle) => angle / DEGREE - 180 * Math.floor(angle / DEGREE / 180 + 0.5);
 
 const powers = () => ({ alpha: state.alpha, penaltyAlpha: state.penaltyAlpha });
 

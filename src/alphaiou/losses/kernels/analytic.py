@@ -747,7 +747,7 @@ def penalties(kind, x, y, iou, unit_x, unit_y, alpha, parameter):
     elif kind == "interpiou":
         return interpiou(x, y, 1.0 - parameter, alpha)
     elif kind == "d_interpiou":
-        return interpiou(x, y, tl.maximum(iou, 1.0 - parameter), alpha)
+        return interpiou(x, y, tl.maximum(tl.minimum(iou, 0.4), 1.0 - parameter), alpha)
     else:
         nothing = Slope(NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD, NO_GRAD)
         return NO_GRAD, nothing, nothing
