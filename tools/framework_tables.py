@@ -81,8 +81,8 @@ def openmmlab_table(record: Record, package: str) -> str:
     head = ["detector", "loss", "compared with", "calls", "theirs not finite", "loss of a call"]
     head += ["gradient of a call", "in float64", "training", "training, weights rounded"]
     head += ["time of an iteration at α = 3"]
-    differences = ("call_loss", "call_gradient", "call_gradient_float64")
-    differences += ("training", "training_rounding")
+    differences = ["call_loss", "call_gradient", "call_gradient_float64"]
+    differences += ["training", "training_rounding"]
     lines = [
         [
             row["detector"],
