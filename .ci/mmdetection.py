@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import re
@@ -108,25 +109,42 @@ def configuration(name: str, loss: dict[str, object], folder: Path):
     head[slot] = {**kept, **loss}
     if name in ("RetinaNet", "Faster R-CNN"):
         head.reg_decoded_bbox = True
-    if model.backbone.type == "ResNet":
-        # Random weights explode where batch norm is frozen.
-        model.backbone.update(init_cfg=None, frozen_stages=-1, norm_eval=False)
-        model.backbone.norm_cfg.requires_grad = True
+    random_weights(model.backbone)
     model.data_preprocessor.pop("batch_augments", None)
     pipeline = [{"type": "LoadImageFromFile"}, {"type": "LoadAnnotations", "with_bbox": True}]
     pipeline += [{"type": "PackDetInputs"}]
+    return short_training(config, folder, coco_set(folder, "CocoDataset", pipeline))
+
+
+def random_weights(backbone) -> None:
+    """Download no weights. Random ones explode where batch norm is frozen."""
+    if backbone.get("init_cfg", {}).get("type") == "Pretrained":
+        backbone.init_cfg = None
+    if "frozen_stages" in backbone and "norm_eval" in backbone:
+        backbone.update(frozen_stages=-1, norm_eval=False)
+        backbone.norm_cfg.requires_grad = True
+
+
+def coco_set(folder: Path, kind: str, pipeline: list[dict[str, object]]) -> dict[str, object]:
+    """The drawn set, as a configuration says it."""
+    return {
+        "type": kind,
+        "data_root": str(folder),
+        "ann_file": "train.json",
+        "data_prefix": {"img": ""},
+        "metainfo": {"classes": ("person", "car")},
+        "pipeline": pipeline,
+    }
+
+
+def short_training(config, folder: Path, dataset: dict[str, object], **dataloader):
+    """The configuration for some iterations on a data set, without scores, files and output."""
     config.train_dataloader = {
         "batch_size": 2,
         "num_workers": 0,
         "sampler": {"type": "DefaultSampler", "shuffle": True},
-        "dataset": {
-            "type": "CocoDataset",
-            "data_root": str(folder),
-            "ann_file": "train.json",
-            "data_prefix": {"img": ""},
-            "metainfo": {"classes": ("person", "car")},
-            "pipeline": pipeline,
-        },
+        "dataset": dataset,
+        **dataloader,
     }
     config.train_cfg = {"type": "IterBasedTrainLoop", "max_iters": ITERATIONS}
     sgd = {"type": "SGD", "lr": 1e-3}
@@ -143,10 +161,11 @@ def configuration(name: str, loss: dict[str, object], folder: Path):
     return config
 
 
-def train(name: str, loss: dict[str, object], folder: Path, rounding: float = 0.0, compare=None):
+def train(config, place: str = "", rounding: float = 0.0, compare=None):
     """The losses and the time of every iteration, and how often our loss was called.
 
-    ``rounding`` changes the first weights; ``compare`` is a forward hook of the box loss.
+    ``rounding`` changes the first weights; ``compare`` is a forward hook of the box loss, which
+    is at ``place`` of the model.
     """
     import torch
     from mmengine.hooks import Hook
@@ -165,8 +184,8 @@ def train(name: str, loss: dict[str, object], folder: Path, rounding: float = 0.
                         noise = torch.randn(weight.shape, generator=generator)
                         weight.mul_(1 + rounding * noise)
             if compare is not None:
-                place = runner.model.get_submodule(DETECTORS[name][1])
-                place.register_forward_hook(compare, with_kwargs=True)
+                box_loss = runner.model.get_submodule(place)
+                box_loss.register_forward_hook(compare, with_kwargs=True)
             for module in runner.model.modules():
                 if isinstance(module, AlphaIoULoss):
                     module.register_forward_hook(lambda *_: calls.append(1))
@@ -180,22 +199,25 @@ def train(name: str, loss: dict[str, object], folder: Path, rounding: float = 0.
             times.append(time.process_time() - self.start)
             losses.append(float(outputs["loss"]))
 
-    runner = Runner.from_cfg(configuration(name, loss, folder))
+    runner = Runner.from_cfg(config)
     runner.register_hook(Look())
     runner.train()
     return losses, times, len(calls)
 
 
-def difference(own: list[float], ours: list[float]) -> float:
-    """The largest relative one."""
+def difference(own: list[float], ours: list[float]) -> float | None:
+    """The largest relative one; None where the framework's loss is not finite."""
+    if not all(map(math.isfinite, own)):
+        return None
     return max(abs(a - b) / abs(a) for a, b in zip(own, ours, strict=True))
 
 
 class Comparison:
-    """A forward hook of MMDetection's loss: ours on the same boxes, its value and its gradient."""
+    """A forward hook of a framework's loss: ours on the same boxes, its value and its gradient."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind, self.calls, self.loss, self.gradient = kind, 0, 0.0, 0.0
+    def __init__(self, kind: str, **settings: object) -> None:
+        self.kind, self.settings = kind, settings
+        self.calls, self.loss, self.gradient = 0, 0.0, 0.0
 
     def __call__(self, own, arguments, options, _value) -> None:
         """Compare one call."""
@@ -203,10 +225,13 @@ class Comparison:
 
         from alphaiou.integrations.mmengine import AlphaIoULoss
 
-        ours = AlphaIoULoss(self.kind, 1.0, reduction=own.reduction, loss_weight=own.loss_weight)
+        settings = {"reduction": own.reduction, "loss_weight": own.loss_weight, **self.settings}
+        ours = AlphaIoULoss(self.kind, 1.0, **settings)
         pred = arguments[0].detach().requires_grad_()
         with torch.enable_grad():
-            losses = [module.forward(pred, *arguments[1:], **options) for module in (own, ours)]
+            values = [module.forward(pred, *arguments[1:], **options) for module in (own, ours)]
+        # A tuple holds the IoU of each pair as well.
+        losses = [value[0] if isinstance(value, tuple) else value for value in values]
         gradients = [torch.autograd.grad(loss, pred)[0] for loss in losses]
         if losses[0] == 0:
             assert losses[1] == 0
@@ -224,22 +249,11 @@ def measure(name: str) -> dict[str, object]:
         draw(folder)
         rows, before, after = {}, [], []
         for kind, own_type in (("giou", "GIoULoss"), ("diou", "DIoULoss")):
-            own, times, _ = train(name, {"type": own_type}, folder)
-            ours, _, calls = train(name, loss_of(kind, 1.0), folder)
-            powered, more, _ = train(name, loss_of(kind, 3.0), folder)
             compare = Comparison(kind)
-            changed, _, _ = train(name, {"type": own_type}, folder, ROUNDING, compare)
-            rows[kind] = {
-                "calls_compared": compare.calls,
-                "call_loss": compare.loss,
-                "call_gradient": compare.gradient,
-                "training": difference(own, ours),
-                "training_rounding": difference(own, changed),
-                "first_iteration": difference(own[:1], ours[:1]),
-                "power_changes_it": difference(own, powered) > 0,
-                "calls": calls,
-            }
-            before, after = before + times[1:], after + more[1:]
+            losses = [{"type": own_type}, loss_of(kind, 1.0), loss_of(kind, 3.0)]
+            configs = [configuration(name, loss, folder) for loss in losses]
+            rows[kind], times, more = compared(configs, DETECTORS[name][1], compare)
+            before, after = before + times, after + more
     return {
         "detector": name,
         "configuration": DETECTORS[name][0],
@@ -249,9 +263,31 @@ def measure(name: str) -> dict[str, object]:
     }
 
 
-def loss_of(kind: str, alpha: float) -> dict[str, object]:
+def compared(configs: list, place: str, compare: Comparison, *, in_ours: bool = False):
+    """Trainings with the framework's loss, ours at α = 1 and at α = 3: what differs, and times.
+
+    Calls are compared in a training with the framework's loss, or in that with ours.
+    """
+    own, before, _ = train(configs[0])
+    ours, _, calls = train(configs[1], place, compare=compare if in_ours else None)
+    powered, after, _ = train(configs[2])
+    changed, _, _ = train(configs[0], place, ROUNDING, None if in_ours else compare)
+    row = {
+        "calls_compared": compare.calls,
+        "call_loss": compare.loss,
+        "call_gradient": compare.gradient,
+        "training": difference(own, ours),
+        "training_rounding": difference(own, changed),
+        "first_iteration": difference(own[:1], ours[:1]),
+        "power_changes_it": own != powered,
+        "calls": calls,
+    }
+    return row, before[1:], after[1:]
+
+
+def loss_of(kind: str, alpha: float, **settings: object) -> dict[str, object]:
     """What the configuration says."""
-    return {"type": "AlphaIoULoss", "kind": kind, "alpha": alpha}
+    return {"type": "AlphaIoULoss", "kind": kind, "alpha": alpha, **settings}
 
 
 def warned_about_deltas() -> bool:
@@ -323,14 +359,7 @@ def measure_all(names: list[str], tests: Path | None) -> None:
     import torch
 
     torch.set_num_threads(1)
-    packages = ("torch", "mmengine", "mmcv", "mmdet", "numpy")
-    record = {
-        "record": "mmdetection",
-        "device": f"{platform.machine()} CPU, 1 thread",
-        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),  # noqa: UP017
-        "python": platform.python_version(),
-        "versions": {package: version(package).split("+")[0] for package in packages},
-    }
+    record = {"record": "mmdetection", **conditions("mmdet")}
     if tests:
         record["own_tests"] = own_tests(tests)
     if names == list(DETECTORS):
@@ -343,16 +372,37 @@ def measure_all(names: list[str], tests: Path | None) -> None:
         kept = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {"rows": []}
         rows = {row["detector"]: row for row in kept.pop("rows")} | measured
         record = kept | record | {"rows": [rows[name] for name in DETECTORS if name in rows]}
-        text = re.sub(r"\n {3,}| *\n {2}(?=[]}])", " ", json.dumps(record, indent=1))
-        RECORD.write_text(text + "\n", encoding="utf-8")
+        write(record, RECORD)
 
 
-def environment(folder: Path) -> Path:
-    """Its Python; the steps in the order in which mmcv finds what it is compiled against."""
-    python = folder / "mm" / "bin" / "python"
+def conditions(*packages: str) -> dict[str, object]:
+    """The head of a record."""
+    names = ("torch", "mmengine", "mmcv", *packages, "numpy")
+    return {
+        "device": f"{platform.machine()} CPU, 1 thread",
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),  # noqa: UP017
+        "python": platform.python_version(),
+        "versions": {name: version(name).split("+")[0] for name in names},
+    }
+
+
+def write(record: dict[str, object], path: Path) -> None:
+    """Write the record with one line per row."""
+    text = re.sub(r"\n {3,}| *\n {2}(?=[]}])", " ", json.dumps(record, indent=1))
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def environment(
+    folder: Path, name: str = "mm", mmcv: str = MMCV, rest: tuple[str, ...] = REST, **variables: str
+) -> Path:
+    """Its Python; the steps in the order in which mmcv finds what it is compiled against.
+
+    ``variables`` are those of the environment in which mmcv is compiled.
+    """
+    python = folder / name / "bin" / "python"
     if not python.exists():
         subprocess.run(
-            ["uv", "venv", "--quiet", "--python", "3.11", str(folder / "mm")], check=True
+            ["uv", "venv", "--quiet", "--python", "3.11", str(folder / name)], check=True
         )
     # From outside the tree, where uv does not read the pins of pyproject.toml.
     pip = ["uv", "pip", "install", "--quiet", "--python", str(python)]
@@ -361,12 +411,12 @@ def environment(folder: Path) -> Path:
         compiled = [str(python), "-m", "pip", "install", "--no-build-isolation", "--no-deps"]
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"  # ninja
         subprocess.run(
-            [*compiled, "--no-binary", "mmcv", MMCV],
+            [*compiled, "--no-binary", "mmcv", mmcv],
             cwd=folder,
-            env=os.environ | {"MMCV_WITH_OPS": "1", "MAX_JOBS": "2", "PATH": path},
+            env=os.environ | {"MMCV_WITH_OPS": "1", "MAX_JOBS": "2", "PATH": path} | variables,
             check=True,
         )
-    subprocess.run([*pip, *REST], cwd=folder, check=True)
+    subprocess.run([*pip, *rest], cwd=folder, check=True)
     subprocess.run([*pip, "--no-deps", "--editable", str(TREE)], cwd=folder, check=True)
     return python
 

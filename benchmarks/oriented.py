@@ -4,7 +4,8 @@
 
 mmcv has compiled operators that need a torch of their own, so its rotated IoU runs in the Python
 that ``--mmcv-python`` names (``benchmarks/mmcv_rotated.py``); without the option its rows are left
-out. ``--contenders`` measures some anew and keeps the rows of the others.
+out. It computes in fp32, so pairs of other dtypes are rounded to that first; it has no gradient on
+the CPU. ``--contenders`` measures some anew and keeps the rows of the others.
 
 A rewritten box, such as ``(h, w, θ + π/2)``, is another rectangle by the rounding of its angle. A
 loss counts as dependent on the writing where it differs by more than 64 ε and four times what
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import subprocess
 import sys
 import tempfile
@@ -60,6 +62,8 @@ QUICK_PAIRS = 520
 AREA_PAIRS = 100_000
 CONTENDERS = ("alphaiou", "ultralytics", "mmcv")
 ORDINARY_NUMBER, ORDINARY_SIZE = 1e4, 1e-3
+#: From here on a loss of identical boxes is no rounding.
+IDENTICAL_FAR = 1e-3
 Contender = tuple[str, str, float, PairLoss, float]
 
 
@@ -67,17 +71,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run all tests; the record is written after each, in case the run is interrupted."""
     options = _options(argv)
     path = options.out or FOLDER / f"oriented-{options.device.type}.json"
-    packages = ("ultralytics", "shapely")
-    kept: list[Row] = load_record(path)["rows"] if path.exists() else []
     settings = settings_of(options)
     del settings["mmcv_python"]
     record: Record = {
         "record": "oriented",
-        **conditions(options.device, *packages),
+        **conditions(options.device, "ultralytics", "shapely"),
         "settings": settings,
         "complete": False,
-        "rows": [row for row in kept if row["contender"] not in options.contenders],
     }
+    if "mmcv" in options.contenders:
+        record["versions"]["mmcv"] = mmcv_versions(options.mmcv_python)
+    record = beside(load_record(path) if path.exists() else {"rows": []}, record)
     for rows in _all_rows(options):
         record["rows"] += rows
         write_record(record, path)
@@ -87,6 +91,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_record(record, path)
     print(f"wrote {path}")
     return 0
+
+
+def beside(kept: Record, record: Record) -> Record:
+    """The head of a new record with the rows of the contenders that are not measured anew.
+
+    Their versions stay, ``dates`` has a date for each, and ``settings`` names all of them.
+    """
+    measured = record["settings"]["contenders"]
+    rows = [row for row in kept["rows"] if row["contender"] not in measured]
+    others = {row["contender"] for row in rows}
+    dates = {name: kept.get("dates", {}).get(name, kept["date"]) for name in others}
+    dates |= dict.fromkeys(measured, record["date"])
+    names = [name for name in CONTENDERS if name in dates]
+    # The machine, and the versions of what all of them need, such as torch, are those of our rows.
+    main = record if "alphaiou" in measured or not others else kept
+    versions = {**record["versions"], **main["versions"]}
+    for source, group in ((kept, others), (record, measured)):
+        given = source.get("versions", {})
+        versions |= {name: given[name] for name in group if name in given}
+    return record | {
+        "device": main["device"],
+        "threads": main["threads"],
+        "versions": versions,
+        "settings": record["settings"] | {"contenders": names},
+        "dates": {name: dates[name] for name in names},
+        "rows": rows,
+    }
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -124,7 +155,9 @@ def _all_rows(options: argparse.Namespace) -> Iterator[list[Row]]:
     if "mmcv" in options.contenders:
         about = {"test": "contract", "contender": "mmcv", "kind": "iou", "alpha": 1.0}
         iou = partial(mmcv_iou, options.mmcv_python)
-        rows = contract_rows(lambda a, b: 1.0 - iou(a, b)[0], 1.0, options, slopes=False)
+        rows = contract_rows(
+            lambda a, b: 1.0 - iou(a, b)[0], 1.0, options, slopes=False, single=True
+        )
         yield [about | row for row in rows]
 
 
@@ -156,6 +189,13 @@ def mmcv_iou(python: Path, pred: Tensor, target: Tensor) -> tuple[Tensor, float]
             return torch.from_numpy(data["iou"]), float(data["milliseconds"])
 
 
+def mmcv_versions(python: Path) -> str:
+    """mmcv's version, and that of the torch that it is compiled for."""
+    code = "import mmcv, torch; print(mmcv.__version__, f'(torch {torch.__version__})')"
+    done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
+    return re.sub(r"\+\w+", "", done.stdout.strip())
+
+
 # The contract
 
 
@@ -166,6 +206,7 @@ def contract_rows(
     *,
     slopes: bool = True,
     rewrite: bool = True,
+    single: bool = False,
 ) -> list[Row]:
     """Count what breaks the contract among adversarial pairs of every dtype, one row per domain.
 
@@ -175,9 +216,12 @@ def contract_rows(
         options: The number of pairs and the seed.
         slopes: Whether the loss has a gradient.
         rewrite: Whether to write the boxes in other ways.
+        single: Whether the loss computes in fp32 alone: the pairs are rounded to it.
     """
     rows: dict[str, Row] = {"all": {}, "ordinary": {}}
     for dtype, pred, target in _chunks(options):
+        if single:
+            dtype, pred, target = torch.float32, pred.float(), target.float()  # noqa: PLW2901
         counted = _tests(loss, highest, dtype, pred, target, slopes=slopes, rewrite=rewrite)
         for domain, inside in (("all", None), ("ordinary", is_ordinary(pred, target))):
             row = rows[domain]
@@ -212,6 +256,7 @@ def _tests(
         "out_of_range": is_finite & ((value < -margin) | (value > highest + margin)),
         "identical": same,
         "identical_nonzero": same & ((value != 0) | (gradient != 0).any(-1)),
+        "identical_far": same & (value.abs() > IDENTICAL_FAR),
     }
     if slopes:
         tests["nonfinite_gradients"] = ~gradient.isfinite().all(-1)

@@ -3,7 +3,8 @@
     python -m benchmarks.oriented_speed [--mmcv-python PATH]
 
 ``forward`` is the value alone, ``backward`` the value and its gradient. shapely computes the areas
-of the intersections, of polygons that are made beforehand.
+of the intersections, of polygons that are made beforehand. mmcv's operator has no gradient on the
+CPU.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from benchmarks.agreement import PairLoss
 from benchmarks.oriented import (
     ORIENTED_KINDS,
     mmcv_iou,
+    mmcv_versions,
     ordinary_pairs,
     polygons_of,
     ultralytics_loss,
@@ -64,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "settings": settings,
         "rows": speed_rows(options),
     }
+    if options.mmcv_python is not None:
+        record["versions"]["mmcv"] = mmcv_versions(options.mmcv_python)
     path = options.out or FOLDER / f"oriented_speed-{options.device.type}.json"
     print(f"wrote {write_record(record, path)}")
     return 0

@@ -67,6 +67,58 @@ def mmdetection_table(record: Record) -> str:
     return markdown(head, lines, left=2)
 
 
+def openmmlab_table(record: Record, package: str) -> str:
+    """One row per detector and kind of MMYOLO or MMRotate: calls, differences at α = 1, step time.
+
+    Examples:
+        >>> row = {"package": "mmyolo", "detector": "YOLOv8-n", "kind": "ciou", "own": "IoULoss"}
+        >>> row |= {"calls": 5, "call_loss": 2e-7, "call_gradient": 3e-7, "own_not_finite": 0}
+        >>> row |= {"call_gradient_float64": 3e-9, "training": 6e-6, "training_rounding": 6e-5}
+        >>> row |= {"ratio_alpha_3": 1.014}
+        >>> print(openmmlab_table({"rows": [row]}, "mmyolo").splitlines()[-1])
+        | YOLOv8-n | CIoU | `IoULoss` | 5 | 0 | 2e-07 | 3e-07 | 3e-09 | 6e-06 | 6e-05 | 1.01× |
+    """
+    head = ["detector", "loss", "compared with", "calls", "theirs not finite", "loss of a call"]
+    head += ["gradient of a call", "in float64", "training", "training, weights rounded"]
+    head += ["time of an iteration at α = 3"]
+    differences = ["call_loss", "call_gradient", "call_gradient_float64"]
+    differences += ["training", "training_rounding"]
+    lines = [
+        [
+            row["detector"],
+            kind_title(row["kind"]),
+            f"`{row['own']}`",
+            str(row["calls"]),
+            str(row.get("own_not_finite", "–")),
+            *("–" if row.get(name) is None else f"{row[name]:.0e}" for name in differences),
+            _times(row.get("ratio_alpha_3")),
+        ]
+        for row in record["rows"]
+        if row["package"] == package
+    ]
+    return markdown(head, lines, left=3)
+
+
+def formulas_table(record: Record) -> str:
+    """The largest difference of a pair of boxes from the losses of MMYOLO and MMRotate.
+
+    Examples:
+        >>> row = {"package": "mmrotate", "kind": "kld", "own": "GDLoss kld", "pairs": 10000}
+        >>> print(formulas_table({"formulas": [row | {"difference": 2e-14}]}).splitlines()[-1])
+        | mmrotate, GDLoss kld | KLD | 10,000 | 2e-14 |
+    """
+    lines = [
+        [
+            f"{row['package']}, {row['own']}",
+            kind_title(row["kind"]),
+            f"{row['pairs']:,}",
+            f"{row['difference']:.0e}",
+        ]
+        for row in record["formulas"]
+    ]
+    return markdown(["loss", "ours", "pairs", "largest difference at α = 1"], lines, left=2)
+
+
 def versions_table(record: Record) -> str:
     """The outcomes of the core's tests per version of Python and torch.
 

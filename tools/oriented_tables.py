@@ -15,23 +15,60 @@ CONTENDERS = {
     "mmcv": "mmcv",
 }
 _COUNTS = ("nonfinite_values", "nonfinite_gradients", "out_of_range", "identical_nonzero")
+_HEAD = ["pairs", "values not finite", "gradients not finite", "out of range"]
+_HEAD += ["identical boxes, not 0", "depend on the writing"]
 
 
 def contract_table(record: Record, domain: str = "all") -> str:
     """What broke the contract, one line per loss, over all dtypes and powers."""
-    rows = [r for r in record["rows"] if r["test"] == "contract" and r["domain"] == domain]
+    rows = _contract_rows(record, domain)
     lines = []
     for contender, kind in dict.fromkeys((row["contender"], row["kind"]) for row in rows):
         own = [row for row in rows if (row["contender"], row["kind"]) == (contender, kind)]
-        name = kind_title(kind)
-        if contender != "alphaiou":
-            name += f", {CONTENDERS[contender]}"
-        plain = [row for row in own if row["alpha"] == 1]
-        counts = [_sum(own, key) for key in _COUNTS]
-        lines.append([name, _sum(plain, "pairs"), *counts, _sum(plain, "writing_dependent")])
-    head = ["loss", "pairs", "values not finite", "gradients not finite", "out of range"]
-    head += ["identical boxes, not 0", "depend on the writing"]
-    return markdown(head, lines, left=1)
+        lines.append([_name(contender, kind), *_counts(own)])
+    return markdown(["loss", *_HEAD], lines, left=1)
+
+
+def contract_total_table(record: Record, domain: str = "all") -> str:
+    """The same: all of our losses together, then those of others.
+
+    Examples:
+        >>> row = {"test": "contract", "contender": "alphaiou", "kind": "iou", "alpha": 1.0}
+        >>> row |= {"domain": "all", "pairs": 1200, "writing_dependent": 0}
+        >>> row |= dict.fromkeys(_COUNTS, 0)
+        >>> rows = [row, row | {"kind": "kld"}, row | {"contender": "mmcv", "out_of_range": 3}]
+        >>> for line in contract_total_table({"rows": rows}).splitlines()[2:]:
+        ...     print(line)
+        | ours, 2 losses, α = 1 and 3 | 2,400 | 0 | 0 | 0 | 0 | 0 |
+        | IoU, mmcv | 1,200 | 0 | 0 | 3 | 0 | 0 |
+    """
+    rows = _contract_rows(record, domain)
+    ours = [row for row in rows if row["contender"] == "alphaiou"]
+    kinds = {row["kind"] for row in ours}
+    lines = [[f"ours, {len(kinds)} losses, α = 1 and 3", *_counts(ours)]]
+    lines += [
+        [_name(row["contender"], row["kind"]), *_counts([row])]
+        for row in rows
+        if row["contender"] != "alphaiou"
+    ]
+    return markdown(["loss", *_HEAD], lines, left=1)
+
+
+def _contract_rows(record: Record, domain: str) -> list[Row]:
+    return [r for r in record["rows"] if r["test"] == "contract" and r["domain"] == domain]
+
+
+def _name(contender: str, kind: str) -> str:
+    if contender == "alphaiou":
+        return kind_title(kind)
+    return f"{kind_title(kind)}, {CONTENDERS[contender]}"
+
+
+def _counts(rows: list[Row]) -> list[str]:
+    """The cells of a line; pairs count once for all powers."""
+    plain = [row for row in rows if row["alpha"] == 1]
+    broken = [_sum(rows, key) for key in _COUNTS]
+    return [_sum(plain, "pairs"), *broken, _sum(plain, "writing_dependent")]
 
 
 def areas_table(record: Record) -> str:

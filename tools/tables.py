@@ -15,8 +15,10 @@ from tools.error_tables import error_changes
 from tools.export_tables import export_table
 from tools.export_tables import precision_table as export_precision_table
 from tools.framework_tables import (
+    formulas_table,
     frameworks_table,
     mmdetection_table,
+    openmmlab_table,
     plain_kinds_table,
     plain_table,
     versions_table,
@@ -38,6 +40,7 @@ from tools.oriented_tables import (
     angle_table,
     areas_table,
     contract_table,
+    contract_total_table,
     oriented_runs_table,
     speed_table,
 )
@@ -115,6 +118,7 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "agreement": agreement_table,
     "oriented-contract": contract_table,
     "oriented-ordinary": partial(contract_table, domain="ordinary"),
+    "oriented-total": contract_total_table,
     "oriented-areas": areas_table,
     "oriented-speed": speed_table,
     "oriented-angle": angle_table,
@@ -143,6 +147,9 @@ TABLES: dict[str, Callable[[Record], str]] = {
     "integrations": integration_table,
     "frameworks": frameworks_table,
     "mmdetection": mmdetection_table,
+    "mmyolo": partial(openmmlab_table, package="mmyolo"),
+    "mmrotate": partial(openmmlab_table, package="mmrotate"),
+    "mm-formulas": formulas_table,
     "versions": versions_table,
     "plain": plain_table,
     "plain-kinds": plain_kinds_table,

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from alphaiou import alpha_iou_loss
+from alphaiou import alpha_iou_loss, box_iou
 from benchmarks import oriented, oriented_speed
 from benchmarks.adversarial import ORIENTED_FAMILIES, oriented_pairs
 from tools.oriented_tables import areas_table, contract_table, speed_table
@@ -26,9 +26,14 @@ def test_faults_are_counted():
         value = (pred[:, 2] - target[:, 2]).abs() + 0.1
         return torch.where(pred[:, 2] > 1e3, torch.nan, value)
 
+    def rounded(pred, target):
+        return (pred[:, 2] - target[:, 2]).abs() + 1e-7
+
     everywhere, ordinary = oriented.contract_rows(wrong, 1.0, OPTIONS)
     assert everywhere["pairs"] == 520 > ordinary["pairs"] > 0
     assert everywhere["identical_nonzero"] == everywhere["identical"] > 0
+    assert 0 < ordinary["identical_far"] <= everywhere["identical_far"] <= everywhere["identical"]
+    assert oriented.contract_rows(rounded, 1.0, OPTIONS)[0]["identical_far"] == 0
     for fault in ("nonfinite_values", "out_of_range", "writing_dependent"):
         assert everywhere[fault] > 0
 
@@ -45,6 +50,46 @@ def test_a_difference_that_rounding_explains_is_no_dependence():
     assert not dependent.any()
     tested, _ = oriented.writing_dependence(loss, torch.full_like(box, 1e9), box)
     assert not tested.any()
+
+
+def test_a_loss_in_fp32_gets_its_own_rounding():
+    def iou_loss(pred, target):
+        assert pred.dtype == target.dtype == torch.float32
+        return 1.0 - box_iou(pred, target, box_format="cxcywhr")
+
+    options = {"slopes": False, "rewrite": False}
+    rows = oriented.contract_rows(iou_loss, 1.0, OPTIONS, single=True, **options)
+    assert rows[0]["pairs"] == 520
+    assert rows[0]["nonfinite_values"] == rows[0]["out_of_range"] == 0
+    assert "nonfinite_gradients" not in rows[0]
+
+
+def test_rows_of_others_stay_with_their_dates_and_versions():
+    def record(date, torch_version, *contenders):
+        rows = [{"contender": name, "date": date} for name in contenders]
+        versions = {"torch": torch_version, **dict.fromkeys(contenders, date)}
+        settings = {"pairs": 8, "contenders": list(contenders)}
+        head = {"date": date, "device": "CPU", "threads": int(date), "versions": versions}
+        return head | {"settings": settings, "rows": rows}
+
+    first = oriented.beside({"rows": []}, record("1", "2.1", "alphaiou", "ultralytics"))
+    assert first["rows"] == []
+    first["rows"] = record("1", "2.1", "alphaiou", "ultralytics")["rows"]
+    second = oriented.beside(first, record("2", "2.2", "mmcv"))
+    assert second["rows"] == first["rows"]
+    assert second["dates"] == {"alphaiou": "1", "ultralytics": "1", "mmcv": "2"}
+    assert second["versions"] == {"torch": "2.1", "alphaiou": "1", "ultralytics": "1", "mmcv": "2"}
+    assert second["settings"]["contenders"] == ["alphaiou", "ultralytics", "mmcv"]
+    assert second["threads"] == 1
+    second["rows"] += record("2", "2.2", "mmcv")["rows"]
+    third = oriented.beside(second, record("3", "2.3", "ultralytics"))
+    assert [row["contender"] for row in third["rows"]] == ["alphaiou", "mmcv"]
+    assert third["dates"] == {"alphaiou": "1", "ultralytics": "3", "mmcv": "2"}
+    ours = oriented.beside(second, record("5", "2.5", "alphaiou"))
+    assert ours["versions"] == {"torch": "2.5", "alphaiou": "5", "ultralytics": "1", "mmcv": "2"}
+    anew = oriented.beside(third, record("4", "2.4", *oriented.CONTENDERS))
+    assert anew["rows"] == []
+    assert anew["versions"]["torch"] == "2.4"
 
 
 def test_the_record_has_what_the_tables_need(tmp_path):

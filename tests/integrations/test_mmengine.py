@@ -96,6 +96,25 @@ def test_oriented_boxes_in_each_range_of_angles_of_mmrotate(kind):
         assert torch.autograd.grad(zero, written)[0].abs().sum() == 0
 
 
+def test_decoded_boxes_beside_deltas_are_the_boxes_of_the_loss():
+    """As heads of MMRotate with loss_bbox_type="kfiou" call their loss."""
+    pred, target = oriented_pairs()
+    deltas = torch.randn(20, 5, generator=torch.Generator().manual_seed(1))
+    pred.requires_grad_()
+    weight = torch.rand(20, 5)
+    loss = AlphaIoULoss("kfiou", 3.0, box_format="cxcywhr")
+    given = {"pred_decode": pred, "targets_decode": target}
+    value = loss(deltas, deltas, weight, avg_factor=7.0, **given)
+    assert value == loss(pred, target, weight, avg_factor=7.0)
+    assert torch.autograd.grad(value, pred)[0].abs().sum() > 0
+
+
+def test_oriented_boxes_without_their_format_are_refused_with_the_remedy():
+    pred, target = oriented_pairs()
+    with pytest.raises(ValueError, match=r"need box_format='cxcywhr'.* has 'xyxy'"):
+        AlphaIoULoss("probiou")(pred, target)
+
+
 def test_no_boxes_give_a_zero_with_a_gradient():
     pred, target = pairs(0)
     for factor in (None, 1.0, 0.0, torch.tensor(0.0)):

@@ -222,3 +222,16 @@ def test_quality_fuzz_table():
     assert vfl == ["VFL", "1,000", "2", "0", "0"]
     assert mal == ["MAL", "2,000", "4", "3", "2e-06"]
     assert ia_bce[0] == "IA-BCE"
+
+
+def test_tables_of_mmyolo_and_mmrotate():
+    record = load_record(Path(__file__).parents[2] / "benchmarks/mmyolo-mmrotate-cpu.json")
+    lines = [cells_of(TABLES[name](record))[1:] for name in ("mmyolo", "mmrotate")]
+    assert sum(map(len, lines)) == len(record["rows"])
+    for row in record["rows"]:
+        assert row["calls"] >= row["iterations"]
+        # At the kink of SIoU, which exactly aligned centres meet, the gradients differ.
+        assert row["call_loss"] < 1e-5
+        assert row.get("call_gradient_float64", 0.0) < 1e-5 or row["kind"] == "siou"
+    for row in record["formulas"]:
+        assert row["difference"] < 1e-7

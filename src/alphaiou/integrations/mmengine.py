@@ -97,6 +97,9 @@ class AlphaIoULoss(nn.Module):
         weight: PairWeight | None = None,
         avg_factor: float | Tensor | None = None,
         reduction_override: Reduction | None = None,
+        *,
+        pred_decode: Num[Tensor, "pairs coordinates"] | None = None,
+        targets_decode: Num[Tensor, "pairs coordinates"] | None = None,
         **_: Any,  # noqa: ANN401
     ) -> Float[Tensor, "*reduced"] | LossAndIoU:
         """The loss of aligned boxes, times ``loss_weight``.
@@ -108,10 +111,20 @@ class AlphaIoULoss(nn.Module):
                 all of them zero the loss is a zero that has a gradient.
             avg_factor: With ``mean``: what the sum is divided by, in place of the number of pairs.
             reduction_override: The reduction of this call alone.
+            pred_decode: The boxes, where ``pred`` holds deltas: heads of MMRotate with
+                ``loss_bbox_type="kfiou"`` give both.
+            targets_decode: The targets as boxes, likewise.
             **_: What some heads give in addition; not used.
         """
         reduction = reduction_override or self.reduction
         _check_override(reduction)
+        if pred_decode is not None and targets_decode is not None:
+            pred, target = pred_decode, targets_decode
+        if pred.shape[-1] == 5 and self.loss.box_format != "cxcywhr":
+            raise ValueError(
+                "the boxes have five numbers: oriented boxes need box_format='cxcywhr' in the "
+                f"configuration of the loss, which has {self.loss.box_format!r}"
+            )
         if self._unchecked and not is_compiling():
             self._check_boxes(target, weight)
         if weight is not None and weight.ndim == pred.ndim:
