@@ -164,6 +164,7 @@ def train_with_an_interrupt(recipe, folder, *, notes, interrupt, checkpoint_seco
         if epoch == epochs:
             os.kill(os.getpid(), number)
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background
     torch.set_num_threads(1)
     said = []
     try:

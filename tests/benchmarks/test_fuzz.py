@@ -91,15 +91,15 @@ def test_quick_fuzz_really_runs(capsys, tmp_path):
     assert str(path) in out
     record = json.loads(path.read_text())
     assert record["complete"] is True
-    assert record["settings"]["backend"] == "reference"
+    assert record["settings"]["backends"] == ["auto", "reference"]
     finite = [row for row in record["rows"] if row["test"] == "finite"]
-    ours = [row for row in finite if row["contender"] == "reference"]
-    assert len(ours) == 2 * 2 * 4 * 2  # kinds, powers, dtypes, domains
+    ours = [row for row in finite if row["contender"] in {"auto", "reference"}]
+    assert len(ours) == 2 * 2 * 2 * 4 * 2  # backends, kinds, powers, dtypes, domains
     assert sum(row["nonfinite_values"] + row["nonfinite_gradients"] for row in ours) == 0
     theirs = {row["kind"]: 0 for row in finite if row["contender"] == "torchvision"}
     assert set(theirs) == set(TORCHVISION_KINDS)
     assert sum(row["nonfinite_values"] for row in finite if row["kind"] == "ciou") > 0
-    assert sum(row["test"] == "agreement" for row in record["rows"]) == 4
+    assert sum(row["test"] == "agreement" for row in record["rows"]) == 8
 
 
 def test_quick_fuzz_of_the_quality_losses(capsys, tmp_path):

@@ -38,7 +38,7 @@ def test_overfits_four_images(tmp_path):
     path = easy_images(tmp_path / "data", 4)
     recipe = learning_recipe(path, epochs=380, seed=1, data={"val": "train"})
     record, _ = train(recipe, tmp_path / "runs", checkpoint_seconds=1e9)
-    assert record["scores"]["map"] > 0.9
+    assert record["scores"]["map"] > 0.85
     assert record["scores"]["ap50"] == pytest.approx(1.0)
     assert record["history"][-1]["box"] < 0.5 * record["history"][0]["box"]
 
